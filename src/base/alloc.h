@@ -1,0 +1,30 @@
+/* Small allocations (structs, tables, strings) and the seam that makes the n-th of them fail.
+ * Large memory (weights, KV, state, scratch, buffers) does not come from here: it is reserved in
+ * the ledger and mapped as a block, see core/mem/pn_block.h. */
+#ifndef PN_BASE_ALLOC_H
+#define PN_BASE_ALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+/* NULL on failure, also when n * size wraps. Zeroed. A size of 0 gives a unique pointer. */
+void *pn__calloc(size_t n, size_t size) PN_MUST_CHECK;
+
+/* As realloc for an array of `n` elements; the old array stays valid on failure. */
+void *pn__realloc_array(void *old, size_t n, size_t size) PN_MUST_CHECK;
+
+char *pn__strdup(const char *s) PN_MUST_CHECK;
+void pn__free(void *p);
+
+/* Test seam. The n-th allocation from now (1 = the next one) fails once, as does any
+ * address-space mapping that asks pn__alloc_should_fail; 0 switches it off. Process-wide. */
+void pn__alloc_fail_nth(uint64_t n);
+int pn__alloc_should_fail(void);
+
+/* Allocations made since the process started, failed ones included. A decode step must not move
+ * it. */
+uint64_t pn__alloc_count(void);
+
+#endif

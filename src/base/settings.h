@@ -1,0 +1,152 @@
+/* Settings: every flag, environment variable and default is a row of one table (law 8).
+ *
+ * Order of precedence: flag, environment, default. The table is parsed once; the result is plain
+ * data that is handed down. A bad value or an unknown flag is an error with the flag, the value and
+ * what would be right; an unknown PN_* variable is a warning. There is no other getenv.
+ */
+#ifndef PN_BASE_SETTINGS_H
+#define PN_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+
+/* Which commands a flag belongs to. */
+enum pn_cmd {
+    PN_CMD_RUN = 1 << 0,
+    PN_CMD_LOGITS = 1 << 1,
+    PN_CMD_BENCH = 1 << 2,
+    PN_CMD_PLAN = 1 << 3,
+    PN_CMD_INSPECT = 1 << 4,
+    PN_CMD_TOKENIZE = 1 << 5,
+    PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
+    PN_CMD_ALL = (1 << 6) - 1,
+};
+
+enum pn_setting_kind {
+    PN_SETTING_FLAG,  /* present or not; in the environment 0/1/on/off */
+    PN_SETTING_INT,   /* min..max */
+    PN_SETTING_BYTES, /* 123, 64K, 10M, 4G (powers of 1024), min..max */
+    PN_SETTING_FLOAT, /* min..max */
+    PN_SETTING_TEXT,
+    PN_SETTING_CHOICE, /* one of "a|b|c" */
+};
+
+/* X(id, flag, short, env, kind, default, min, max, arg, cmds, help)
+ * flag without dashes, NULL for environment-only; short 0 for none; env NULL for none; default as
+ * text, NULL for "not set"; arg names the value in --help (for CHOICE it is the list). */
+#define PN_SETTINGS_TABLE(X)                                                                       \
+    X(HELP, "help", 'h', NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_ALL, "print this help")              \
+    X(LOG, "log", 0, "PN_LOG", CHOICE, "warn", 0, 0, "error|warn|info|debug", PN_CMD_ALL,          \
+      "how much the log says on stderr")                                                           \
+    X(JSON, "json", 0, NULL, FLAG, NULL, 0, 0, NULL,                                               \
+      PN_CMD_RUN | PN_CMD_BENCH | PN_CMD_PLAN | PN_CMD_INSPECT, "machine-readable output")         \
+    X(THREADS, "threads", 't', "PN_THREADS", INT, "0", 0, 256, "N",                                \
+      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,                                     \
+      "compute threads (0: one for each usable core)")                                             \
+    X(CTX, "ctx", 'c', "PN_CTX", INT, "0", 0, 1 << 24, "N", PN_CMD_ENGINE,                         \
+      "context length in tokens (0: what the model was trained for, or what fits)")                \
+    X(SLOTS, "slots", 0, "PN_SLOTS", INT, "0", 0, 256, "N", PN_CMD_PLAN,                           \
+      "sequences held at once (0: what fits, at most 4)")                                          \
+    X(CHUNK, "chunk", 0, "PN_CHUNK", INT, "512", 1, 4096, "N", PN_CMD_ENGINE,                      \
+      "prompt tokens computed in one step")                                                        \
+    X(KV, "kv", 0, "PN_KV", CHOICE, "f16", 0, 0, "f32|f16|q8_0", PN_CMD_ENGINE,                    \
+      "format of the KV cache (logits: f32 unless given)")                                         \
+    X(WEIGHTS, "weights", 0, "PN_WEIGHTS", CHOICE, "auto", 0, 0, "auto|map|copy", PN_CMD_ENGINE,   \
+      "read weights in place from the map, or from a copy in memory")                              \
+    X(ISA, "isa", 0, "PN_ISA", CHOICE, "auto", 0, 0, "auto|ref|avx2|avx512|neon", PN_CMD_ENGINE,   \
+      "highest instruction set level used by the kernels")                                         \
+    X(PRE, "pre", 0, NULL, TEXT, NULL, 0, 0, "NAME",                                               \
+      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_TOKENIZE,                                 \
+      "pre-tokeniser to use instead of the file's")                                                \
+    X(PROMPT, "prompt", 'p', NULL, TEXT, NULL, 0, 0, "TEXT", PN_CMD_RUN,                           \
+      "prompt, fed as it is (without it: lines from the terminal)")                                \
+    X(PREDICT, "predict", 'n', NULL, INT, "256", 1, 1 << 24, "N", PN_CMD_RUN,                      \
+      "most tokens to generate")                                                                   \
+    X(SPECIAL, "special", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_RUN | PN_CMD_TOKENIZE,           \
+      "parse special tokens written in the text")                                                  \
+    X(BOS, "bos", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_TOKENIZE, "put BOS in front")            \
+    X(TEMP, "temp", 0, NULL, FLOAT, "0.8", 0, 100, "T", PN_CMD_RUN, "temperature (0: greedy)")     \
+    X(TOP_K, "top-k", 0, NULL, INT, "40", 0, 1 << 24, "K", PN_CMD_RUN, "keep the K best (0: all)") \
+    X(TOP_P, "top-p", 0, NULL, FLOAT, "0.95", 0, 1, "P", PN_CMD_RUN, "keep the mass P (1: all)")   \
+    X(MIN_P, "min-p", 0, NULL, FLOAT, "0.05", 0, 1, "P", PN_CMD_RUN,                               \
+      "drop tokens below P times the best one's probability (0: none)")                            \
+    X(SEED, "seed", 's', NULL, INT, "0", 0, INT64_MAX, "S", PN_CMD_RUN,                            \
+      "random seed (0: a new one, printed with --json)")                                           \
+    X(TOKENS, "tokens", 0, NULL, TEXT, NULL, 0, 0, "IDS|FILE", PN_CMD_LOGITS | PN_CMD_BENCH,       \
+      "logits: ids separated by commas; bench: a file of ids")                                     \
+    X(GREEDY, "greedy", 0, NULL, INT, "0", 0, 1 << 24, "N", PN_CMD_LOGITS,                         \
+      "greedy tokens after the prompt")                                                            \
+    X(BESIDE, "beside", 0, NULL, INT, "0", 0, 63, "K", PN_CMD_LOGITS,                              \
+      "other sequences computed in the same steps")                                                \
+    X(OUT, "out", 'o', NULL, TEXT, NULL, 0, 0, "FILE", PN_CMD_LOGITS, "where the rows go")         \
+    X(BENCH_P, "n-prompt", 'p', NULL, INT, "512", 0, 1 << 24, "N", PN_CMD_BENCH, "prompt tokens")  \
+    X(BENCH_N, "n-predict", 'n', NULL, INT, "64", 0, 1 << 24, "N", PN_CMD_BENCH,                   \
+      "tokens decoded one by one")                                                                 \
+    X(STREAMS, "streams", 0, NULL, INT, "1", 1, 256, "S", PN_CMD_BENCH, "sequences at once")       \
+    X(SETTINGS, "settings", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_PLAN,                          \
+      "list every setting with its value and where it came from")                                  \
+    X(HOST_RESERVE, NULL, 0, "PN_HOST_RESERVE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES",          \
+      PN_CMD_ALL, "host memory kept free (default: the larger of 1 GiB and 15 %)")                 \
+    X(CGROUP_RESERVE, NULL, 0, "PN_CGROUP_RESERVE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES",      \
+      PN_CMD_ALL, "kept free below a cgroup limit (default: the larger of 64 MiB and 1/16)")       \
+    X(ROOT, NULL, 0, "PN_ROOT", TEXT, NULL, 0, 0, "DIR", PN_CMD_ALL,                               \
+      "folder put in front of /proc and /sys when memory is probed")
+
+enum pn_setting {
+#define PN_SETTING_ENUM(id, ...) PN_SET_##id,
+    PN_SETTINGS_TABLE(PN_SETTING_ENUM)
+#undef PN_SETTING_ENUM
+        PN_SET_N,
+};
+
+enum pn_setting_source { PN_FROM_DEFAULT, PN_FROM_ENV, PN_FROM_FLAG };
+
+struct pn_setting_value {
+    const char *text; /* as given; NULL when not set. Points into argv, environ or the table */
+    int64_t i;        /* INT, BYTES, FLAG (0/1), CHOICE (index in the list) */
+    double f;         /* FLOAT */
+    enum pn_setting_source source;
+};
+
+#define PN_POSITIONAL_MAX 8
+struct pn_settings {
+    struct pn_setting_value values[PN_SET_N];
+    const char *positional[PN_POSITIONAL_MAX];
+    uint32_t positional_n;
+};
+
+/* Defaults, then the environment (`environ`-like array; NULL: none). PN_E_USAGE on a bad value.
+ * Unknown PN_* names are logged as warnings. */
+int pn__settings_init(struct pn_settings *s, char *const *env, struct pn_detail *d) PN_MUST_CHECK;
+
+/* Flags of command `cmd`: "--flag V", "--flag=V", "-f V"; "--" ends flags. argv[0] is the first
+ * argument after the command's name. PN_E_USAGE on an unknown flag (a near one is suggested), a
+ * flag of another command, a missing or bad value, or too many positional arguments. */
+int pn__settings_parse(struct pn_settings *s, unsigned cmd, int argc, char *const *argv,
+                       struct pn_detail *d) PN_MUST_CHECK;
+
+static inline int64_t pn__set_int(const struct pn_settings *s, enum pn_setting id) {
+    return s->values[id].i;
+}
+static inline bool pn__set_flag(const struct pn_settings *s, enum pn_setting id) {
+    return s->values[id].i != 0;
+}
+static inline double pn__set_float(const struct pn_settings *s, enum pn_setting id) {
+    return s->values[id].f;
+}
+static inline const char *pn__set_text(const struct pn_settings *s, enum pn_setting id) {
+    return s->values[id].text;
+}
+static inline bool pn__set_given(const struct pn_settings *s, enum pn_setting id) {
+    return s->values[id].source != PN_FROM_DEFAULT;
+}
+
+/* --help of one command's flags (and the environment variables that matter to it), generated from
+ * the table, and the list of all settings with value and source. */
+void pn__settings_help(FILE *f, unsigned cmd);
+void pn__settings_list(const struct pn_settings *s, FILE *f);
+
+#endif
