@@ -1,0 +1,261 @@
+/* Operations on plain views, issued into a step.
+ *
+ * models/ writes a forward pass once over these; a backend carries them out. The CPU executes each
+ * operation at once; a die will enqueue it. Nothing here allocates, reads a file or knows a model.
+ * Values reach the host only through pn__step_fetch.
+ *
+ * Law 3, the reason for most of what follows: an output row is a function of its own inputs alone.
+ * It may not depend on how many rows the batch has, on who else is in it, on the number of threads
+ * or on how a prompt was cut into chunks. Orders of addition are those of docs/KERNELS.md.
+ *
+ * Views don't own memory. Addresses are the backend's; the CPU's are host pointers. Shapes are
+ * written [rows, columns], strides count floats. Inputs and outputs must not overlap unless said.
+ */
+#ifndef PN_OPS_H
+#define PN_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "quant/quant.h"
+
+/* ---- views ------------------------------------------------------------------------------ */
+
+/* Activations: [row_n, col_n] floats. */
+struct pn_mat {
+    float *data;
+    uint32_t row_n;
+    uint32_t col_n;
+    uint64_t stride; /* between rows */
+};
+
+/* Activations seen as heads: [row_n, head_n, dim]. */
+struct pn_heads {
+    float *data;
+    uint32_t row_n;
+    uint32_t head_n;
+    uint32_t dim;
+    uint64_t row_stride;
+    uint64_t head_stride;
+};
+
+/* A weight matrix [row_n, col_n] in a file's own block layout: out = W x. */
+struct pn_weight {
+    const uint8_t *data;
+    uint64_t row_bytes;
+    uint32_t row_n; /* outputs */
+    uint32_t col_n; /* inputs, a multiple of the type's block */
+    enum pn_type type;
+    float scale; /* the whole matrix times this (NVFP4's companion tensor); 1 elsewhere. Applied
+                    once to the finished row dot, before the bias. */
+};
+
+#define PN_PAGE_TOKENS 64 /* tokens a KV page holds */
+#define PN_GROUP_PAGES 16 /* pages a group of attention's fixed order holds */
+
+enum pn_kv_format { PN_KV_F32 = 0, PN_KV_F16 = 1, PN_KV_Q8_0 = 2 };
+#define PN_KV_FORMAT_N 3
+
+/* What the layers of one kind store a token. */
+struct pn_kv_shape {
+    uint32_t head_n; /* KV heads */
+    uint32_t k_dim;
+    uint32_t v_dim;
+};
+
+/* Which page table a layer uses. */
+enum pn_page_kind { PN_PAGE_FULL = 0, PN_PAGE_WINDOW = 1 };
+#define PN_PAGE_KIND_N 2
+
+/* Bytes of one head's vector. F32: 4 dim; F16: 2 dim; Q8_0: blocks of 32 (the last one short): all
+ * the f16 scales, then all the int8 codes: 2 * ceil(dim / 32) + dim. */
+uint64_t pn__kv_row_bytes(enum pn_kv_format f, uint32_t dim);
+
+/* Bytes of one layer's part of a page: K [head_n][PN_PAGE_TOKENS][k row], then V alike, each
+ * rounded up to 64. Layer i of a page starts at i times this. */
+uint64_t pn__kv_layer_bytes(enum pn_kv_format f, const struct pn_kv_shape *shape);
+
+/* A page: data of all layers of its kind, in its own format. */
+struct pn_page_view {
+    uint8_t *data;
+    enum pn_kv_format format;
+};
+
+/* pages[i] holds positions [(first + i) * PN_PAGE_TOKENS, …). Lower ones are gone (window). */
+struct pn_page_table {
+    const struct pn_page_view *pages;
+    uint32_t first;
+    uint32_t n;
+};
+
+/* The rows of one sequence in a step: rows [row_i, row_i + row_n) of the batch stand at positions
+ * pos, pos + 1, … Its pages cover every position up to the last one. */
+struct pn_seq {
+    uint32_t row_i;
+    uint32_t row_n;
+    uint32_t pos;
+    struct pn_page_table tables[PN_PAGE_KIND_N];
+    uint8_t *state; /* its recurrent state entry; NULL when the model has none */
+};
+
+struct pn_batch {
+    const struct pn_seq *seqs;
+    uint32_t seq_n;
+    uint32_t row_n;
+    const int32_t *ids;        /* [row_n], each below the vocabulary */
+    const uint32_t *positions; /* [row_n] */
+    const uint32_t *out_rows;  /* [out_n] rows whose logits are wanted, ascending */
+    uint32_t out_n;
+};
+
+/* ---- backend and step ------------------------------------------------------------------- */
+
+struct pn_cpu; /* thread pool, kernel table, scratch */
+
+enum pn_isa { PN_ISA_REF = 0, PN_ISA_AVX2 = 1, PN_ISA_AVX512 = 2, PN_ISA_NEON = 3 };
+const char *pn__isa_name(enum pn_isa isa);
+/* The highest level that this CPU and this build have, at most `limit` (PN_ISA_REF always is). */
+enum pn_isa pn__isa_best(enum pn_isa limit);
+
+struct pn_cpu_config {
+    uint32_t thread_n; /* 0: one for each CPU in the affinity mask */
+    enum pn_isa isa;   /* must be available, see pn__isa_best */
+    uint32_t row_max;  /* most rows of a batch */
+    uint32_t col_max;  /* longest row of a matmul's input */
+    uint32_t dim_max;  /* longest head */
+};
+
+/* Bytes of scratch that a backend with this shape uses, and making one on memory of that size
+ * (aligned to 64, owned by the caller, must outlive it). `thread_n` 0 is resolved the same way by
+ * both. PN_E_NOMEM, PN_E_UNSUPPORTED (isa), PN_E_INVALID. */
+uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config);
+int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_detail *d,
+                struct pn_cpu **out) PN_MUST_CHECK;
+void pn__cpu_free(struct pn_cpu *cpu);
+uint32_t pn__cpu_thread_n(const struct pn_cpu *cpu);
+enum pn_isa pn__cpu_isa(const struct pn_cpu *cpu);
+
+/* Runs fn(user, thread_i, thread_n) on every thread of the pool, the caller being thread 0, and
+ * returns when all have. For work outside a step (loading, copying). */
+void pn__cpu_run(struct pn_cpu *cpu, void (*fn)(void *user, uint32_t thread_i, uint32_t thread_n),
+                 void *user);
+
+struct pn_step_stats {
+    uint64_t matmul_n;     /* weight matrices applied */
+    uint64_t sweep_n;      /* times one was read from its first row to its last */
+    uint64_t weight_bytes; /* bytes of weights those sweeps read */
+    uint32_t row_max;      /* widest matmul: rows that shared a sweep */
+    uint32_t thread_n;     /* most threads that really took part in one operation */
+};
+
+/* One forward pass in the making. At most one step of a backend is open. */
+struct pn_step {
+    struct pn_cpu *cpu;
+    struct pn_step_stats stats;
+};
+void pn__step_begin(struct pn_step *s, struct pn_cpu *cpu);
+void pn__step_end(struct pn_step *s);
+
+/* Copies row `row_i` of `m` (col_n floats) to host memory, after all that was issued before. */
+void pn__step_fetch(struct pn_step *s, struct pn_mat m, uint32_t row_i, float *dst);
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+/* out[r] = scale * dequantised row ids[r] of table. out is [row_n, table.col_n]. */
+void pn__op_embed(struct pn_step *s, const struct pn_weight *table, const int32_t *ids,
+                  uint32_t row_n, float scale, struct pn_mat out);
+
+/* out[i] = x[rows[i]] for i < n. */
+void pn__op_take_rows(struct pn_step *s, struct pn_mat x, const uint32_t *rows, uint32_t n,
+                      struct pn_mat out);
+
+/* out = x / sqrt(mean(x^2) + eps) * w, w [col_n]. out may be x. */
+void pn__op_rms_norm(struct pn_step *s, struct pn_mat x, const float *w, float eps,
+                     struct pn_mat out);
+/* The same for each head, in place; w [dim]. */
+void pn__op_rms_norm_heads(struct pn_step *s, struct pn_heads x, const float *w, float eps);
+/* x / max(sqrt(sum x^2), eps) for each head, in place, then times `scale`. */
+void pn__op_l2_norm_heads(struct pn_step *s, struct pn_heads x, float eps, float scale);
+
+/* Several matrices applied to the same rows, x prepared once for each activation kind:
+ * out = W x (+ bias [row_n], NULL: none). x.col_n == W.col_n, out [x.row_n, W.row_n]. */
+struct pn_matmul {
+    const struct pn_weight *w;
+    const float *bias;
+    struct pn_mat out;
+};
+#define PN_MATMUL_MAX 8
+void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *parts, uint32_t n);
+
+/* x += y. */
+void pn__op_add(struct pn_step *s, struct pn_mat x, struct pn_mat y);
+/* x *= f. */
+void pn__op_scale(struct pn_step *s, struct pn_mat x, float f);
+
+/* out = act(gate) * up, elementwise; out may be either. */
+enum pn_act { PN_ACT_FN_SILU, PN_ACT_FN_GELU_TANH };
+void pn__op_glu(struct pn_step *s, enum pn_act act, struct pn_mat gate, struct pn_mat up,
+                struct pn_mat out);
+/* x *= sigmoid(gate), by head; same shapes. */
+void pn__op_sigmoid_gate(struct pn_step *s, struct pn_heads x, struct pn_heads gate);
+/* x *= silu(z), by head; same shapes. */
+void pn__op_silu_gate(struct pn_step *s, struct pn_heads x, struct pn_heads z);
+
+/* Rotary position embedding. The table holds cos and sin of every (row, pair), made in double and
+ * rounded once: table [row_n, dim_n] as cos, sin, cos, sin, … (dim_n / 2 pairs a row). */
+struct pn_rope {
+    uint32_t dim_n; /* rotated values of a head, even; the rest pass through */
+    bool neox;      /* pairs (i, i + dim_n/2); else (2i, 2i + 1) */
+    double freq_base;
+    double freq_scale;    /* positions times this (1/factor for linear scaling and yarn) */
+    const float *factors; /* [dim_n/2] frequency divisors, or NULL */
+    /* yarn (ext_factor 0: off): paper arXiv:2309.00071 */
+    double ext_factor;
+    double attn_factor; /* cos and sin times this, before yarn's own magnitude term */
+    double beta_fast;
+    double beta_slow;
+    uint32_t orig_ctx;
+};
+void pn__op_rope_table(struct pn_step *s, const struct pn_rope *rope, const uint32_t *positions,
+                       struct pn_mat table);
+void pn__op_rope(struct pn_step *s, const struct pn_rope *rope, struct pn_mat table,
+                 struct pn_heads x);
+
+/* Stores K and V rows of the batch in its sequences' pages (layer `layer_i` of `kind`), each in the
+ * format of its page. k [rows, head_n, k_dim], v [rows, head_n, v_dim]. */
+void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
+                     uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads k,
+                     struct pn_heads v);
+
+/* Causal attention over the pages (the batch's own rows were written before): out[r, h] = softmax
+ * over positions t <= pos(r) of scale * q[r, h] . k[t], applied to v. Query head h reads KV head
+ * h / (q.head_n / shape.head_n). window > 0: only t > pos(r) - window. K and V are read as stored.
+ * Order: groups of PN_GROUP_PAGES pages by absolute position, merged ascending. */
+void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
+                      uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads q,
+                      float scale, uint32_t window, struct pn_heads out);
+
+/* ---- recurrent layers: token by token, in order ----
+ * A sequence's state entry holds floats; `state_off` is the byte offset of this layer's part. */
+
+/* Causal convolution over time of each channel, then SiLU: out[t, c] = silu(sum_j w[c, j] *
+ * in[t - (kernel_n - 1) + j, c]) with earlier inputs from the state [kernel_n - 1, col_n], oldest
+ * first, which is moved on. w [col_n, kernel_n] floats. x [rows, col_n]; out must not be x. */
+void pn__op_conv_silu(struct pn_step *s, const struct pn_batch *b, uint64_t state_off,
+                      struct pn_mat x, const float *w, uint32_t kernel_n, struct pn_mat out);
+
+/* Gates of the delta rule, in place: beta = sigmoid(beta); g = a[h] * softplus(g + dt[h]).
+ * g, beta [rows, head_n]; a (negative), dt [head_n]. */
+void pn__op_delta_gates(struct pn_step *s, struct pn_mat g, struct pn_mat beta, const float *a,
+                        const float *dt);
+
+/* The gated delta rule (arXiv:2412.06464). For each value head h with key head h % k.head_n (as the
+ * files order them), state S [v_dim][k_dim] of floats a head:
+ *     S *= exp(g);  u = beta * (v - S k);  S += u k^T;  out = S q
+ * q, k [rows, k_head_n, k_dim] (q already scaled), v, out [rows, v_head_n, v_dim]. */
+void pn__op_delta_net(struct pn_step *s, const struct pn_batch *b, uint64_t state_off,
+                      struct pn_heads q, struct pn_heads k, struct pn_heads v, struct pn_mat g,
+                      struct pn_mat beta, struct pn_heads out);
+
+#endif
