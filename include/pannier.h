@@ -1,0 +1,194 @@
+/* Pannier: an engine that runs GGUF language models in the memory a machine really has.
+ *
+ * An engine is one loaded model with its cache. Sessions are sequences inside it. Work is asked for
+ * with pn_session_submit and done by pn_engine_turn: one thread at a time drives an engine, by
+ * calling turn until it says that nothing is left. The other calls may come from any thread unless
+ * said otherwise. Several engines may live in a process.
+ *
+ * Nothing here exits, reads the environment or installs a signal handler. Functions return 0 or a
+ * negative PN_E_* (pn_err.h) with the reason in the caller's pn_detail.
+ */
+#ifndef PANNIER_H
+#define PANNIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pn_err.h"
+#include "pn_mem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pn_engine pn_engine;
+typedef struct pn_session pn_session;
+
+/* ---- what to load, and what it will take --------------------------------------------------- */
+
+enum pn_kv_choice { PN_KV_CHOICE_F32 = 0, PN_KV_CHOICE_F16 = 1, PN_KV_CHOICE_Q8_0 = 2 };
+enum pn_weights_choice { PN_WEIGHTS_AUTO = 0, PN_WEIGHTS_MAP = 1, PN_WEIGHTS_COPY = 2 };
+enum pn_isa_choice {
+    PN_ISA_CHOICE_AUTO = 0,
+    PN_ISA_CHOICE_REF,
+    PN_ISA_CHOICE_AVX2,
+    PN_ISA_CHOICE_AVX512,
+    PN_ISA_CHOICE_NEON,
+};
+
+/* Zeroed except for model_path, this asks for sensible defaults. */
+struct pn_engine_options {
+    const char *model_path;
+    uint32_t ctx;      /* tokens a session can hold; 0: trained length, or what fits */
+    uint32_t slots;    /* sessions at once; 0: what fits, at most 4 */
+    uint32_t chunk;    /* prompt tokens a step; 0: 512 */
+    uint32_t threads;  /* 0: one for each usable CPU */
+    uint32_t out_rows; /* rows of logits one step can give; 0: one for each slot */
+    enum pn_kv_choice kv;
+    enum pn_weights_choice weights;
+    enum pn_isa_choice isa;
+    const char *root; /* in front of /proc and /sys when memory is probed; NULL: the real ones */
+    /* Called from pn_engine_open as loading goes on; `done` of `total` bytes. May be NULL. */
+    void (*progress)(void *user, uint64_t done, uint64_t total);
+    void *progress_user;
+};
+
+#define PN_PLAN_PART_N 6
+struct pn_plan_part {
+    const char *name; /* "weights", "vectors", "kv", "state", "work", "backend" */
+    enum pn_mem_owner owner;
+    enum pn_mem_place place;
+    uint64_t bytes; /* exactly what is reserved when this plan is carried out */
+};
+
+struct pn_plan {
+    struct pn_plan_part parts[PN_PLAN_PART_N];
+    uint64_t total_bytes;        /* of all parts */
+    uint64_t host_bytes;         /* of those that a domain can refuse */
+    uint64_t file_weights_bytes; /* of the tensors that run, in the file */
+    uint32_t unused_blocks;      /* trailing blocks that are neither loaded nor planned */
+    uint64_t unused_bytes;       /* their tensors' */
+    uint32_t ctx;
+    uint32_t slots;
+    uint32_t ctx_train;
+    uint32_t ctx_fit; /* longest context that would fit with these slots; 0: none */
+    enum pn_kv_choice kv;
+    enum pn_weights_choice weights; /* map or copy */
+    char weights_why[160];
+    uint64_t headroom_bytes; /* of the domain that binds */
+    char domain[PN_DOMAIN_NAME_BYTES];
+    bool fits;
+};
+
+/* Reads the model's header and says what loading it would take. PN_E_NOFIT when it doesn't fit,
+ * with the plan filled in all the same. Nothing is loaded. */
+int pn_engine_plan(const struct pn_engine_options *options, struct pn_detail *d,
+                   struct pn_plan *out);
+
+/* Plans, reserves, loads. PN_E_NOFIT before anything is taken. The engine is the caller's. */
+int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d, pn_engine **out);
+
+/* Ends all sessions and gives everything back. Takes NULL. Not while another thread drives. */
+void pn_engine_free(pn_engine *engine);
+
+/* The plan that was carried out; the model's vocabulary size; threads and instruction set in use.
+ */
+const struct pn_plan *pn_engine_plan_used(const pn_engine *engine);
+uint32_t pn_engine_vocab_n(const pn_engine *engine);
+uint32_t pn_engine_thread_n(const pn_engine *engine);
+const char *pn_engine_isa(const pn_engine *engine);
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+
+struct pn_sampling {
+    float temp;    /* 0: greedy, the lowest id among equals */
+    int32_t top_k; /* 0: all */
+    float top_p;   /* 1: all */
+    float min_p;   /* 0: none dropped */
+    uint64_t seed;
+};
+
+enum pn_stop {
+    PN_STOP_LENGTH = 0,  /* max_new tokens */
+    PN_STOP_CONTEXT = 1, /* the context is full */
+    PN_STOP_CALLER = 2,  /* on_token asked for it */
+    PN_STOP_CANCELLED = 3,
+    PN_STOP_ERROR = 4,
+};
+
+struct pn_done {
+    enum pn_stop stop;
+    int error; /* PN_E_*, with PN_STOP_ERROR */
+    struct pn_detail detail;
+    uint32_t prompt_n; /* prompt tokens computed */
+    uint32_t decode_n; /* tokens produced */
+    double prefill_s;  /* from the first step of the prompt to its last */
+    double decode_s;   /* from the end of the prompt to the last token */
+};
+
+/* What a session is asked: compute `tokens` after what it holds, then produce up to max_new tokens.
+ * Callbacks run on the driving thread inside pn_engine_turn, never under a lock; they may submit
+ * and cancel, not free. */
+struct pn_request {
+    const int32_t *tokens; /* copied by submit */
+    uint32_t token_n;      /* at least 1 */
+    uint32_t max_new;      /* 0: only compute the prompt */
+    struct pn_sampling sampling;
+    /* Tokens to follow instead of sampled ones (copied): the script of a test or a benchmark. */
+    const int32_t *script;
+    uint32_t script_n;
+    bool all_logits; /* on_logits for every prompt row, not only where a token is chosen */
+
+    /* Return false to stop after this token. */
+    bool (*on_token)(void *user, int32_t token);
+    /* Logits of the row after `position`; valid during the call. */
+    void (*on_logits)(void *user, uint32_t position, const float *logits, uint32_t vocab_n);
+    /* Last call of a request. */
+    void (*on_done)(void *user, const struct pn_done *done);
+    void *user;
+};
+
+/* Takes a free slot. PN_E_BUSY when all are taken. */
+int pn_session_new(pn_engine *engine, struct pn_detail *d, pn_session **out);
+
+/* Queues a request. PN_E_INVALID (no token, a token outside the vocabulary), PN_E_CONTEXT when the
+ * prompt doesn't fit behind what the session holds, PN_E_STATE while a request is under way,
+ * PN_E_BUSY when the queue is full, PN_E_NOMEM. On failure no callback runs. */
+int pn_session_submit(pn_session *session, const struct pn_request *request, struct pn_detail *d);
+
+/* Ends the request under way at the next turn, if any; its on_done says PN_STOP_CANCELLED. */
+int pn_session_cancel(pn_session *session, struct pn_detail *d);
+
+/* Tokens that the session holds. Driving thread only. */
+uint32_t pn_session_length(const pn_session *session);
+
+/* Gives the slot and its cache back. Driving thread only, no request under way (cancel and turn
+ * first). Takes NULL. */
+void pn_session_free(pn_session *session);
+
+/* Drives: carries out queued commands, then at most one step over all sessions with work, then
+ * hands out results. *more says whether another turn has something to do. Errors of a request end
+ * that request only; PN_E_* here means that the engine itself can't go on. */
+int pn_engine_turn(pn_engine *engine, bool *more, struct pn_detail *d);
+
+struct pn_engine_stats {
+    uint64_t step_n;
+    uint64_t prefill_token_n;
+    uint64_t decode_token_n;
+    uint64_t weight_bytes; /* bytes of weights that steps read */
+    uint64_t matmul_n;     /* weight matrices applied */
+    uint64_t sweep_n; /* times a matrix was read from end to end; equal when each is read once */
+    uint64_t matmul_step_n; /* weight matrices of one step with logits */
+    uint32_t batch_max;     /* widest batch of one sweep */
+    uint32_t thread_n;      /* most threads that took part in an operation */
+};
+/* Driving thread only. */
+void pn_engine_stats(const pn_engine *engine, struct pn_engine_stats *out);
+
+const char *pn_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

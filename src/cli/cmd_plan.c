@@ -1,0 +1,77 @@
+/* `pannier plan MODEL [--ctx N --slots N] [--json]`: what loading would take, to the byte, and
+ * whether it fits. Exit code 3, with the same table, when it doesn't. */
+#include <stdio.h>
+
+#include "cli/engine_cli.h"
+
+static const char *const kv_names[] = {"f32", "f16", "q8_0"};
+static const char *const weights_names[] = {"auto", "map", "copy"};
+
+static double mib(uint64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+static void print_text(const struct pn_plan *p) {
+    printf("%-10s %-8s %14s %11s\n", "part", "place", "bytes", "MiB");
+    for (int i = 0; i < PN_PLAN_PART_N; i++) {
+        const struct pn_plan_part *part = &p->parts[i];
+        if (part->bytes == 0) continue;
+        printf("%-10s %-8s %14llu %11.1f\n", part->name, pn_mem_place_name(part->place),
+               (unsigned long long)part->bytes, mib(part->bytes));
+    }
+    printf("%-10s %-8s %14llu %11.1f\n", "total", "", (unsigned long long)p->total_bytes,
+           mib(p->total_bytes));
+    printf("\ncontext    %u tokens (trained for %u, longest that fits %u)\n", p->ctx, p->ctx_train,
+           p->ctx_fit);
+    printf("slots      %u\n", p->slots);
+    printf("kv         %s\n", kv_names[p->kv]);
+    printf("weights    %s: %s\n", weights_names[p->weights], p->weights_why);
+    if (p->unused_blocks) {
+        printf(
+            "not run    %u multi-token-prediction block%s, %.1f MiB neither loaded nor planned\n",
+            p->unused_blocks, p->unused_blocks == 1 ? "" : "s", mib(p->unused_bytes));
+    }
+    printf("headroom   %.1f MiB (%s)\n", mib(p->headroom_bytes), p->domain);
+    printf("fits       %s\n", p->fits ? "yes" : "no");
+}
+
+static json_t *parts_json(const struct pn_plan *p) {
+    json_t *parts = json_array();
+    for (int i = 0; i < PN_PLAN_PART_N && parts; i++) {
+        const struct pn_plan_part *part = &p->parts[i];
+        json_array_append_new(parts, json_pack("{s:s, s:s, s:s, s:I}", "name", part->name, "owner",
+                                               pn_mem_owner_name(part->owner), "place",
+                                               pn_mem_place_name(part->place), "bytes",
+                                               (json_int_t)part->bytes));
+    }
+    return parts;
+}
+
+static int print_json(const struct pn_plan *p, struct pn_detail *d) {
+    json_t *j = json_pack(
+        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:i, s:I, s:o}", "fits",
+        p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes", (json_int_t)p->host_bytes,
+        "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train", (int)p->ctx_train, "ctx_fit",
+        (int)p->ctx_fit, "kv", kv_names[p->kv], "weights", weights_names[p->weights], "weights_why",
+        p->weights_why, "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain,
+        "unused_blocks", (int)p->unused_blocks, "unused_bytes", (json_int_t)p->unused_bytes,
+        "parts", parts_json(p));
+    return pn__print_json(j, d);
+}
+
+int pn__cmd_plan(const struct pn_settings *s, struct pn_detail *d) {
+    struct pn_engine_options o;
+    struct pn_plan p;
+    pn__cli_options(s, &o);
+    o.slots = (uint32_t)pn__set_int(s, PN_SET_SLOTS);
+    int rc = pn_engine_plan(&o, d, &p);
+    if (rc != 0 && rc != PN_E_NOFIT) return rc;
+    if (p.total_bytes == 0) return rc;
+    if (pn__set_flag(s, PN_SET_JSON)) {
+        struct pn_detail lost;
+        int printed = print_json(&p, &lost);
+        return rc ? rc : printed ? pn__fail(d, printed, "%s", lost.text) : 0;
+    }
+    print_text(&p);
+    return rc;
+}

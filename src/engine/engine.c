@@ -1,0 +1,134 @@
+/* Opening and closing an engine: the plan is carried out part by part, each reserved before it is
+ * taken, and given back in the reverse order. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/engine_internal.h"
+
+static int take_memory(pn_engine *e, struct pn_detail *d) {
+    const struct pn_plan_part *parts = e->plan.parts;
+    bool copy = e->plan.weights == PN_WEIGHTS_COPY;
+    int rc = copy ? pn__block_new(PN_OWNER_WEIGHTS, parts[PART_WEIGHTS].bytes, PN_BLOCK_HUGE, d,
+                                  &e->weights)
+                  : pn_ledger_reserve(PN_PLACE_FILE, PN_OWNER_WEIGHTS, parts[PART_WEIGHTS].bytes,
+                                      &e->map_booking, d);
+    if (rc == 0) {
+        rc = pn__block_new(PN_OWNER_WEIGHTS, parts[PART_VECTORS].bytes, PN_BLOCK_COMMIT, d,
+                           &e->vectors);
+    }
+    if (rc == 0) rc = pn__kv_new(&e->shape.kv, d, &e->kv);
+    if (rc == 0) {
+        rc = pn__block_new(PN_OWNER_SCRATCH, parts[PART_WORK].bytes, PN_BLOCK_COMMIT, d, &e->work);
+    }
+    if (rc == 0) {
+        rc = pn__block_new(PN_OWNER_SCRATCH, parts[PART_BACKEND].bytes, PN_BLOCK_COMMIT, d,
+                           &e->backend);
+    }
+    return rc;
+}
+
+static int bind(pn_engine *e, struct pn_detail *d) {
+    struct bind_state s = {
+        .f = &e->file, .copy = e->weights.data, .map = e->plan.weights == PN_WEIGHTS_MAP};
+    struct pn_binder binder;
+    pn__binder_init(&binder, &s);
+    pn__arena_init(&s.floats, e->vectors.data, e->vectors.bytes);
+    e->model.layers = pn__calloc(e->file.h.layer_n, sizeof *e->model.layers);
+    if (!e->model.layers) return pn__fail(d, PN_E_NOMEM, "table of %u layers", e->file.h.layer_n);
+    return pn__model_bind(&e->model, e->file.family, &e->file.h, &binder, d);
+}
+
+static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detail *d) {
+    int rc = take_memory(e, d);
+    if (rc) return rc;
+    if (e->plan.weights == PN_WEIGHTS_COPY) {
+        rc = pn__block_commit(&e->weights, 0, e->weights.bytes);
+        if (rc) return pn__fail(d, rc, "committing the copy of the weights");
+        rc = pn__load_copy(&e->file, e->weights.data, o, d);
+        if (rc) return rc;
+    }
+    rc = bind(e, d);
+    if (rc) return rc;
+    struct pn_arena a;
+    pn__arena_init(&a, e->work.data, e->work.bytes);
+    pn__step_layout(&e->file, &e->shape, &a, &e->b);
+    if (a.overflow) return pn__fail(d, PN_E_STATE, "step buffers outgrew their block");
+    rc = pn__cpu_new(&e->shape.cpu, e->backend.data, d, &e->cpu);
+    if (rc) return rc;
+    e->sessions = pn__calloc(e->plan.slots, sizeof *e->sessions);
+    if (!e->sessions) return pn__fail(d, PN_E_NOMEM, "table of %u sessions", e->plan.slots);
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        e->sessions[i].engine = e;
+        e->sessions[i].slot_i = i;
+    }
+    if (pthread_mutex_init(&e->lock, NULL) != 0) return pn__fail(d, PN_E_NOMEM, "queue lock");
+    e->lock_made = true;
+    return 0;
+}
+
+int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d, pn_engine **out) {
+    *out = NULL;
+    pn_engine *e = pn__calloc(1, sizeof *e);
+    if (!e) return pn__fail(d, PN_E_NOMEM, "engine");
+    int rc = pn__model_file_open(options->model_path, d, &e->file);
+    if (rc == 0) rc = pn__plan_make(&e->file, options, &e->plan, &e->shape, d);
+    if (rc == 0) rc = load(e, options, d);
+    if (rc) {
+        pn_engine_free(e);
+        return rc;
+    }
+    pn__log(PN_LOG_INFO, "loaded %s: %u slots of %u tokens, weights by %s (%s), %s on %u threads",
+            options->model_path, e->plan.slots, e->plan.ctx,
+            e->plan.weights == PN_WEIGHTS_COPY ? "copy" : "map", e->plan.weights_why,
+            pn_engine_isa(e), pn_engine_thread_n(e));
+    if (e->plan.unused_blocks) {
+        pn__log(PN_LOG_INFO, "%u multi-token-prediction blocks are not run (%llu bytes not loaded)",
+                e->plan.unused_blocks, (unsigned long long)e->plan.unused_bytes);
+    }
+    *out = e;
+    return 0;
+}
+
+void pn_engine_free(pn_engine *e) {
+    if (!e) return;
+    for (uint32_t i = 0; e->sessions && i < e->plan.slots; i++) {
+        pn__free(e->sessions[i].request);
+    }
+    struct command c;
+    while (e->lock_made && pn__queue_pop(e, &c)) {
+        pn__free(c.request);
+    }
+    pn__free(e->sessions);
+    pn__cpu_free(e->cpu);
+    pn__kv_free(e->kv);
+    pn__free(e->model.layers);
+    pn__block_free(&e->backend);
+    pn__block_free(&e->work);
+    pn__block_free(&e->vectors);
+    pn__block_free(&e->weights);
+    if (e->map_booking.live) (void)pn_ledger_release(&e->map_booking);
+    pn__model_file_close(&e->file);
+    if (e->lock_made) pthread_mutex_destroy(&e->lock);
+    pn__free(e);
+}
+
+const struct pn_plan *pn_engine_plan_used(const pn_engine *e) {
+    return &e->plan;
+}
+
+uint32_t pn_engine_vocab_n(const pn_engine *e) {
+    return e->file.h.vocab;
+}
+
+uint32_t pn_engine_thread_n(const pn_engine *e) {
+    return pn__cpu_thread_n(e->cpu);
+}
+
+const char *pn_engine_isa(const pn_engine *e) {
+    return pn__isa_name(pn__cpu_isa(e->cpu));
+}
+
+void pn_engine_stats(const pn_engine *e, struct pn_engine_stats *out) {
+    *out = e->stats;
+}

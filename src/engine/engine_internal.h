@@ -1,0 +1,169 @@
+/* The engine's insides, shared by its files.
+ *
+ *   plan.c     what loading a model would take, exactly, and what fits
+ *   load.c     the binder: tensors of the file become weights in memory or in the map
+ *   engine.c   opening and closing, and who owns which block
+ *   session.c  sessions, requests and the command queue (any thread)
+ *   turn.c     the driver: commands, one step, results (one thread at a time)
+ *   sampler.c  logits to a token
+ */
+#ifndef PN_ENGINE_INTERNAL_H
+#define PN_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/mem/pn_block.h"
+#include "engine/sampler.h"
+#include "kv/pages.h"
+#include "models/model.h"
+#include "pannier.h"
+
+#define CHUNK_DEFAULT 512u
+#define SLOTS_DEFAULT 4u
+#define SYSTEM_PAGE 4096u
+
+/* ---- plan ---- */
+
+enum part_i { PART_WEIGHTS, PART_VECTORS, PART_KV, PART_STATE, PART_WORK, PART_BACKEND };
+
+/* A model's header, read and checked: everything that planning and loading need. */
+struct model_file {
+    struct pn_gguf *g;
+    const struct pn_family *family;
+    struct pn_hparams h;
+    /* For each tensor of the file: its offset in a copy of the weights (64-aligned, in file order
+     * of use), or one of the two marks below. */
+    uint64_t *places;      /* [tensor_n] */
+    uint64_t copy_bytes;   /* of a copy, gaps included */
+    uint64_t weight_bytes; /* of weight tensors, without gaps */
+    uint64_t vector_bytes; /* of vectors as floats, each 64-aligned */
+    uint32_t unused_blocks;
+    uint64_t unused_bytes;
+};
+#define PLACE_UNUSED UINT64_MAX
+#define PLACE_VECTOR (UINT64_MAX - 1)
+
+/* What the plan fixes beyond the public part. */
+struct engine_shape {
+    struct pn_cpu_config cpu;
+    struct pn_kv_spec kv;
+    uint32_t row_max; /* rows of a step: chunk + slots */
+    uint32_t out_max; /* rows of logits of a step */
+    uint32_t chunk;
+};
+
+int pn__model_file_open(const char *path, struct pn_detail *d,
+                        struct model_file *out) PN_MUST_CHECK;
+void pn__model_file_close(struct model_file *f);
+
+/* Fills plan and shape; PN_E_NOFIT (with the plan filled in) when it doesn't fit. */
+int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
+                  struct pn_plan *plan, struct engine_shape *shape,
+                  struct pn_detail *d) PN_MUST_CHECK;
+
+/* Buffers of a step, carved from one arena: run on a counting arena by the plan and on the block by
+ * the engine. */
+struct step_buffers {
+    struct pn_work work;
+    int32_t *ids;                    /* [row_max] */
+    uint32_t *positions;             /* [row_max] */
+    uint32_t *out_rows;              /* [out_max] */
+    struct pn_seq *seqs;             /* [slot_n] */
+    float *logits;                   /* [vocab] one row on the host */
+    struct pn_candidate *candidates; /* [vocab] */
+};
+void pn__step_layout(const struct model_file *f, const struct engine_shape *shape,
+                     struct pn_arena *a, struct step_buffers *b);
+
+/* ---- load ---- */
+
+/* Counts with data == NULL, binds otherwise. */
+struct bind_state {
+    struct model_file *f;
+    const uint8_t *copy;    /* the weights' block in copy mode */
+    bool map;               /* read in place */
+    struct pn_arena floats; /* vectors: counting, or on the vectors' block */
+    bool counting;
+};
+void pn__binder_init(struct pn_binder *b, struct bind_state *s);
+
+/* Reads the weights into `dst` (copy_bytes long). */
+int pn__load_copy(const struct model_file *f, uint8_t *dst, const struct pn_engine_options *o,
+                  struct pn_detail *d) PN_MUST_CHECK;
+
+/* ---- sessions ---- */
+
+struct request {
+    struct pn_request r; /* tokens and script point behind this struct */
+};
+
+enum phase { PHASE_IDLE, PHASE_PREFILL, PHASE_DECODE };
+
+/* Sync: `taken` and `busy` under engine->lock; the rest belongs to the driver, except that a thread
+ * that finds busy false under the lock may read `length` and `pending_n` (the driver clears busy
+ * under the lock after its last write to them). */
+struct pn_session {
+    pn_engine *engine;
+    uint32_t slot_i;
+    bool taken;
+    bool busy; /* a request is queued or under way */
+
+    enum phase phase;
+    bool cancel;
+    struct request *request;
+    uint32_t length;     /* positions in the cache */
+    uint32_t fed_n;      /* of the request's prompt, the pending token first */
+    int32_t pending;     /* the last token handed out, not yet in the cache */
+    uint32_t pending_n;  /* 1 when there is one */
+    uint32_t prompt_n;   /* pending_n at the start + token_n */
+    bool prompt_pending; /* the prompt starts with `pending` */
+    uint32_t step_row_i; /* rows in the current step */
+    uint32_t step_row_n;
+    uint32_t step_out_i; /* rows of logits in the current step */
+    uint32_t step_out_n;
+    uint64_t rng;
+    uint64_t start_ns;
+    uint64_t prompt_end_ns;
+    struct pn_done done;
+};
+
+enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL };
+struct command {
+    enum command_kind kind;
+    struct pn_session *session;
+    struct request *request;
+};
+#define QUEUE_MAX 64u
+
+struct pn_engine {
+    struct model_file file;
+    struct pn_plan plan;
+    struct engine_shape shape;
+    struct pn_model model;
+    struct pn_block weights;
+    pn_booking map_booking; /* weights in the map: counted, refused by none */
+    struct pn_block vectors;
+    struct pn_block work;
+    struct pn_block backend;
+    struct pn_cpu *cpu;
+    struct pn_kv *kv;
+    struct step_buffers b;
+    struct pn_engine_stats stats;
+    uint32_t turn_i; /* which session goes first when a chunk doesn't divide evenly */
+
+    pthread_mutex_t lock;
+    bool lock_made;
+    struct command queue[QUEUE_MAX]; /* ring; under lock */
+    uint32_t queue_first;
+    uint32_t queue_n;
+    struct pn_session *sessions; /* [plan.slots] */
+};
+
+/* Takes the oldest command; false when there is none. */
+bool pn__queue_pop(pn_engine *e, struct command *out);
+
+/* Ends the session's request: timing, on_done, and the slot is idle again. Driver only. */
+void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error);
+
+#endif

@@ -1,0 +1,164 @@
+/* The binder: tensors named by a family become weights and vectors.
+ *
+ * It runs twice over the same calls. Counting, it marks which tensors the model uses, checks their
+ * shapes and adds up bytes; binding, it hands out addresses: in the file's map, or in a copy whose
+ * layout the first run fixed. A tensor of the file that no family call names is an error, for a
+ * model run without one of its parts goes wrong without saying so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/io.h"
+#include "engine/engine_internal.h"
+
+static uint64_t tensor_i(const struct pn_gguf *g, const struct pn_gguf_tensor *t) {
+    return (uint64_t)(t - pn__gguf_tensor(g, 0));
+}
+
+static int wrong_shape(const struct pn_gguf_tensor *t, uint64_t col_n, uint64_t row_n,
+                       struct pn_detail *d) {
+    return pn__fail(
+        d, PN_E_FORMAT,
+        "tensor '%s' is %llu x %llu x %llu x %llu; the model's metadata asks for %llu x "
+        "%llu",
+        t->name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+        (unsigned long long)t->dims[2], (unsigned long long)t->dims[3], (unsigned long long)col_n,
+        (unsigned long long)row_n);
+}
+
+static int find(const struct bind_state *s, const char *name, bool optional, struct pn_detail *d,
+                const struct pn_gguf_tensor **out) {
+    *out = pn__gguf_find(s->f->g, name);
+    if (*out || optional) return 0;
+    return pn__fail(d, PN_E_FORMAT, "tensor '%s' is missing", name);
+}
+
+/* Adds a weight to the copy's layout, once. */
+static int place_weight(struct model_file *f, const struct pn_gguf_tensor *t, struct pn_detail *d) {
+    uint64_t *place = &f->places[tensor_i(f->g, t)];
+    if (*place != PLACE_UNUSED) return 0;
+    uint64_t end;
+    if (pn__add_u64(f->copy_bytes, t->bytes, &end) || pn__align_u64(end, 64, &end)) {
+        return pn__fail(d, PN_E_FORMAT, "tensor '%s': sizes wrap", t->name);
+    }
+    *place = f->copy_bytes;
+    f->copy_bytes = end;
+    f->weight_bytes += t->bytes;
+    return 0;
+}
+
+static int read_floats(const struct model_file *f, const struct pn_gguf_tensor *t, float *dst,
+                       struct pn_detail *d);
+
+/* NVFP4 keeps one more factor for the whole matrix beside NAME.weight, as NAME.scale. */
+static int companion_scale(struct bind_state *s, const char *name, struct pn_detail *d,
+                           float *scale) {
+    char other[96];
+    size_t len = strlen(name);
+    *scale = 1.0f;
+    if (len < 7 || len > 80 || strcmp(name + len - 7, ".weight") != 0) return 0;
+    snprintf(other, sizeof other, "%.*s.scale", (int)(len - 7), name);
+    const struct pn_gguf_tensor *t = pn__gguf_find(s->f->g, other);
+    if (!t) return 0;
+    if (t->dims[0] * t->row_n != 1 || t->type != PN_TYPE_F32) return wrong_shape(t, 1, 1, d);
+    s->f->places[tensor_i(s->f->g, t)] = PLACE_VECTOR;
+    return s->counting ? 0 : read_floats(s->f, t, scale, d);
+}
+
+static int bind_weight(void *user, const char *name, uint32_t col_n, uint32_t row_n, bool optional,
+                       struct pn_detail *d, struct pn_weight *out) {
+    struct bind_state *s = user;
+    struct model_file *f = s->f;
+    const struct pn_gguf_tensor *t;
+    int rc = find(s, name, optional, d, &t);
+    if (rc || !t) return rc;
+    if (t->dims[0] != col_n || t->row_n != row_n || t->dims[1] != row_n) {
+        return wrong_shape(t, col_n, row_n, d);
+    }
+    if (pn__type_info(t->type)->act == PN_ACT_NONE) {
+        return pn__fail(d, PN_E_UNSUPPORTED, "tensor '%s' is of type %s, which is no weight type",
+                        name, pn__type_name(t->type));
+    }
+    rc = place_weight(f, t, d);
+    float scale;
+    if (rc == 0) rc = companion_scale(s, name, d, &scale);
+    if (rc) return rc;
+    *out = (struct pn_weight){
+        .row_bytes = t->row_bytes, .row_n = row_n, .col_n = col_n, .type = t->type, .scale = scale};
+    if (s->counting) return 0;
+    if (!s->map) {
+        out->data = s->copy + f->places[tensor_i(f->g, t)];
+        return 0;
+    }
+    const uint8_t *base;
+    rc = pn__gguf_map(f->g, t->shard, d, &base);
+    if (rc == 0) out->data = base + t->offset;
+    return rc;
+}
+
+/* Vectors are small: the file's bytes pass through a buffer on the stack. */
+#define PIECE_BYTES 4096u
+
+static int read_floats(const struct model_file *f, const struct pn_gguf_tensor *t, float *dst,
+                       struct pn_detail *d) {
+    uint8_t piece[PIECE_BYTES];
+    const struct pn_type_info *info = pn__type_info(t->type);
+    uint64_t total = t->bytes;
+    uint64_t done = 0;
+    while (done < total) {
+        uint64_t bytes = pn__min_u64(total - done, PIECE_BYTES);
+        int rc = pn__io_read_exact(pn__gguf_shard_fd(f->g, t->shard),
+                                   pn__gguf_shard_path(f->g, t->shard), piece, bytes,
+                                   t->offset + done, d);
+        if (rc) return rc;
+        pn__dequant_row(t->type, piece, dst + done / info->block_bytes, bytes / info->block_bytes);
+        done += bytes;
+    }
+    return 0;
+}
+
+static int bind_vector(void *user, const char *name, uint64_t n, bool optional, struct pn_detail *d,
+                       const float **out) {
+    struct bind_state *s = user;
+    const struct pn_gguf_tensor *t;
+    int rc = find(s, name, optional, d, &t);
+    if (rc || !t) return rc;
+    if (t->dims[0] * t->row_n != n) return wrong_shape(t, n, 1, d);
+    if (t->type != PN_TYPE_F32 && t->type != PN_TYPE_F16 && t->type != PN_TYPE_BF16) {
+        return pn__fail(d, PN_E_UNSUPPORTED, "tensor '%s' is of type %s; F32, F16 or BF16 is right",
+                        name, pn__type_name(t->type));
+    }
+    s->f->places[tensor_i(s->f->g, t)] = PLACE_VECTOR;
+    float *dst = pn__arena_take(&s->floats, n, sizeof(float));
+    if (s->floats.overflow) return pn__fail(d, PN_E_STATE, "vector '%s' outgrew its block", name);
+    if (s->counting) return 0;
+    *out = dst;
+    return read_floats(s->f, t, dst, d);
+}
+
+void pn__binder_init(struct pn_binder *b, struct bind_state *s) {
+    *b = (struct pn_binder){.weight = bind_weight, .vector = bind_vector, .user = s};
+}
+
+/* Bytes read between two calls of the progress callback. */
+#define COPY_PIECE_BYTES (8u << 20)
+
+int pn__load_copy(const struct model_file *f, uint8_t *dst, const struct pn_engine_options *o,
+                  struct pn_detail *d) {
+    uint64_t done = 0;
+    for (uint64_t i = 0; i < pn__gguf_tensor_n(f->g); i++) {
+        if (f->places[i] == PLACE_UNUSED || f->places[i] == PLACE_VECTOR) continue;
+        const struct pn_gguf_tensor *t = pn__gguf_tensor(f->g, i);
+        for (uint64_t at = 0; at < t->bytes;) {
+            uint64_t bytes = pn__min_u64(t->bytes - at, COPY_PIECE_BYTES);
+            int rc = pn__io_read_exact(pn__gguf_shard_fd(f->g, t->shard),
+                                       pn__gguf_shard_path(f->g, t->shard), dst + f->places[i] + at,
+                                       bytes, t->offset + at, d);
+            if (rc) return rc;
+            at += bytes;
+            done += bytes;
+            if (o->progress) o->progress(o->progress_user, done, f->weight_bytes);
+        }
+    }
+    return 0;
+}

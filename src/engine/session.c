@@ -1,0 +1,122 @@
+/* Sessions as their callers see them: taking a slot, queueing requests. Everything that touches the
+ * cache or a step happens in turn.c, on the driving thread. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/engine_internal.h"
+
+int pn_session_new(pn_engine *e, struct pn_detail *d, pn_session **out) {
+    *out = NULL;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < e->plan.slots && !*out; i++) {
+        if (e->sessions[i].taken) continue;
+        e->sessions[i].taken = true;
+        *out = &e->sessions[i];
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (*out) return 0;
+    return pn__fail(d, PN_E_BUSY, "all %u slots are taken", e->plan.slots);
+}
+
+void pn_session_free(pn_session *s) {
+    if (!s) return;
+    pn_engine *e = s->engine;
+    pn__kv_reset(e->kv, s->slot_i);
+    pthread_mutex_lock(&e->lock);
+    *s = (struct pn_session){.engine = e, .slot_i = s->slot_i};
+    pthread_mutex_unlock(&e->lock);
+}
+
+uint32_t pn_session_length(const pn_session *s) {
+    return s->length;
+}
+
+static int check_request(const struct pn_engine *e, const struct pn_request *r,
+                         struct pn_detail *d) {
+    if (r->token_n == 0) return pn__fail(d, PN_E_INVALID, "empty prompt: 0 tokens");
+    uint32_t vocab = e->file.h.vocab;
+    for (uint32_t i = 0; i < r->token_n; i++) {
+        if (r->tokens[i] < 0 || (uint32_t)r->tokens[i] >= vocab) {
+            return pn__fail(d, PN_E_INVALID, "token %d at position %u: the vocabulary has 0 to %u",
+                            r->tokens[i], i, vocab - 1);
+        }
+    }
+    for (uint32_t i = 0; i < r->script_n; i++) {
+        if (r->script[i] < 0 || (uint32_t)r->script[i] >= vocab) {
+            return pn__fail(d, PN_E_INVALID,
+                            "token %d at place %u of the script: the vocabulary has 0 to %u",
+                            r->script[i], i, vocab - 1);
+        }
+    }
+    return 0;
+}
+
+static struct request *copy_request(const struct pn_request *r) {
+    size_t ids = (size_t)r->token_n + r->script_n;
+    struct request *copy = pn__calloc(1, sizeof *copy + ids * sizeof(int32_t));
+    if (!copy) return NULL;
+    int32_t *tokens = (int32_t *)(copy + 1);
+    copy->r = *r;
+    memcpy(tokens, r->tokens, r->token_n * sizeof *tokens);
+    if (r->script_n) memcpy(tokens + r->token_n, r->script, r->script_n * sizeof *tokens);
+    copy->r.tokens = tokens;
+    copy->r.script = tokens + r->token_n;
+    return copy;
+}
+
+static int push(pn_engine *e, struct command c, struct pn_detail *d) {
+    if (e->queue_n == QUEUE_MAX) {
+        return pn__fail(d, PN_E_BUSY, "%u commands are waiting already", QUEUE_MAX);
+    }
+    e->queue[(e->queue_first + e->queue_n++) % QUEUE_MAX] = c;
+    return 0;
+}
+
+static int push_request(pn_session *s, struct request *copy, struct pn_detail *d) {
+    pn_engine *e = s->engine;
+    if (s->busy) return pn__fail(d, PN_E_STATE, "a request is under way in this session");
+    uint64_t need = (uint64_t)s->length + s->pending_n + copy->r.token_n;
+    if (need > e->plan.ctx) {
+        return pn__fail(d, PN_E_CONTEXT,
+                        "%u tokens behind the %u that the session holds are more than the context "
+                        "of %u",
+                        copy->r.token_n, s->length + s->pending_n, e->plan.ctx);
+    }
+    int rc = push(e, (struct command){.kind = COMMAND_SUBMIT, .session = s, .request = copy}, d);
+    if (rc == 0) s->busy = true;
+    return rc;
+}
+
+int pn_session_submit(pn_session *s, const struct pn_request *request, struct pn_detail *d) {
+    pn_engine *e = s->engine;
+    int rc = check_request(e, request, d);
+    if (rc) return rc;
+    struct request *copy = copy_request(request);
+    if (!copy) return pn__fail(d, PN_E_NOMEM, "a request of %u tokens", request->token_n);
+    pthread_mutex_lock(&e->lock);
+    rc = push_request(s, copy, d);
+    pthread_mutex_unlock(&e->lock);
+    if (rc) pn__free(copy);
+    return rc;
+}
+
+int pn_session_cancel(pn_session *s, struct pn_detail *d) {
+    pn_engine *e = s->engine;
+    pthread_mutex_lock(&e->lock);
+    int rc = push(e, (struct command){.kind = COMMAND_CANCEL, .session = s}, d);
+    pthread_mutex_unlock(&e->lock);
+    return rc;
+}
+
+bool pn__queue_pop(pn_engine *e, struct command *out) {
+    bool any = false;
+    pthread_mutex_lock(&e->lock);
+    if (e->queue_n) {
+        *out = e->queue[e->queue_first];
+        e->queue_first = (e->queue_first + 1) % QUEUE_MAX;
+        e->queue_n--;
+        any = true;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return any;
+}

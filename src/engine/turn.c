@@ -1,0 +1,251 @@
+/* The driver. One turn: commands are carried out; a batch is made of every session with work (each
+ * decoding session brings its last token, prompts share the chunk); one step computes it; results
+ * go out. Sessions and their cache change here only, and never while a step is in progress. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "engine/engine_internal.h"
+
+void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error) {
+    pn_engine *e = s->engine;
+    uint64_t now = pn__clock_ns();
+    struct request *request = s->request;
+    s->done.stop = stop;
+    s->done.error = error;
+    if (s->prompt_end_ns) {
+        s->done.prefill_s = pn__clock_s(s->start_ns, s->prompt_end_ns);
+        s->done.decode_s = pn__clock_s(s->prompt_end_ns, now);
+    } else if (s->start_ns) {
+        s->done.prefill_s = pn__clock_s(s->start_ns, now);
+    }
+    struct pn_done done = s->done;
+    s->request = NULL;
+    s->phase = PHASE_IDLE;
+    s->cancel = false;
+    pthread_mutex_lock(&e->lock);
+    s->busy = false;
+    pthread_mutex_unlock(&e->lock);
+    /* Last: the callback may submit the session's next request. */
+    if (request->r.on_done) request->r.on_done(request->r.user, &done);
+    pn__free(request);
+}
+
+static void start_request(struct pn_session *s, struct request *request) {
+    s->request = request;
+    s->phase = PHASE_PREFILL;
+    s->cancel = false;
+    s->fed_n = 0;
+    s->prompt_pending = s->pending_n != 0;
+    s->prompt_n = s->pending_n + request->r.token_n;
+    s->rng = request->r.sampling.seed;
+    s->start_ns = 0;
+    s->prompt_end_ns = 0;
+    memset(&s->done, 0, sizeof s->done);
+}
+
+static void run_commands(pn_engine *e) {
+    struct command c;
+    while (pn__queue_pop(e, &c)) {
+        if (c.kind == COMMAND_SUBMIT) start_request(c.session, c.request);
+        if (c.kind == COMMAND_CANCEL && c.session->request) c.session->cancel = true;
+    }
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        struct pn_session *s = &e->sessions[i];
+        if (s->cancel) pn__session_finish(s, PN_STOP_CANCELLED, 0);
+    }
+}
+
+static int32_t prompt_token(const struct pn_session *s, uint32_t i) {
+    if (s->prompt_pending && i == 0) return s->pending;
+    return s->request->r.tokens[i - (s->prompt_pending ? 1 : 0)];
+}
+
+/* Rows that a session brings to this step. */
+static uint32_t rows_wanted(const pn_engine *e, const struct pn_session *s, uint32_t share) {
+    if (s->phase == PHASE_DECODE) return 1;
+    uint32_t left = s->prompt_n - s->fed_n;
+    if (s->request->r.all_logits) share = share < e->shape.out_max ? share : e->shape.out_max;
+    return left < share ? left : share;
+}
+
+/* Appends the session's rows. Its last row gets logits when a token is to be chosen or seen there.
+ */
+static void add_rows(pn_engine *e, struct pn_session *s, uint32_t row_n, struct pn_batch *b) {
+    const struct pn_request *r = &s->request->r;
+    s->step_row_i = b->row_n;
+    s->step_row_n = row_n;
+    s->step_out_i = b->out_n;
+    for (uint32_t i = 0; i < row_n; i++) {
+        uint32_t row = b->row_n + i;
+        e->b.ids[row] = s->phase == PHASE_DECODE ? s->pending : prompt_token(s, s->fed_n + i);
+        e->b.positions[row] = s->length + i;
+        bool last = s->phase == PHASE_DECODE || s->fed_n + i + 1 == s->prompt_n;
+        if (last ? r->max_new > 0 || r->all_logits : r->all_logits) e->b.out_rows[b->out_n++] = row;
+    }
+    s->step_out_n = b->out_n - s->step_out_i;
+    struct pn_seq *seq = &e->b.seqs[b->seq_n++];
+    *seq = (struct pn_seq){.row_i = s->step_row_i,
+                           .row_n = row_n,
+                           .pos = s->length,
+                           .state = pn__kv_seq(e->kv, s->slot_i)->state};
+    pn__kv_tables(e->kv, s->slot_i, seq->tables);
+    b->row_n += row_n;
+    if (s->start_ns == 0) s->start_ns = pn__clock_ns();
+}
+
+/* Prompts share the chunk evenly, so that none waits for another's end; what doesn't divide goes to
+ * each in turn. Room for logits bounds prompts that want them all. */
+static void make_batch(pn_engine *e, struct pn_batch *b) {
+    uint32_t slots = e->plan.slots;
+    uint32_t prefill_n = 0;
+    for (uint32_t i = 0; i < slots; i++) {
+        prefill_n += e->sessions[i].phase == PHASE_PREFILL;
+        e->sessions[i].step_row_n = 0;
+    }
+    uint32_t share = prefill_n ? e->shape.chunk / prefill_n : 0;
+    uint32_t extra = prefill_n ? e->shape.chunk % prefill_n : 0;
+    e->turn_i++;
+    for (uint32_t k = 0; k < slots; k++) {
+        struct pn_session *s = &e->sessions[(k + e->turn_i) % slots];
+        if (s->phase == PHASE_IDLE) continue;
+        uint32_t mine = share;
+        if (s->phase == PHASE_PREFILL && extra > 0) {
+            mine++;
+            extra--;
+        }
+        uint32_t out_left = e->shape.out_max - b->out_n;
+        uint32_t n = rows_wanted(e, s, mine);
+        bool all = s->request->r.all_logits;
+        if (all && n > out_left) n = out_left;
+        if (n == 0 || out_left == 0) continue;
+        int rc = pn__kv_extend(e->kv, s->slot_i, s->length, n, &s->done.detail);
+        if (rc) {
+            pn__session_finish(s, PN_STOP_ERROR, rc);
+            continue;
+        }
+        add_rows(e, s, n, b);
+    }
+}
+
+static void count_step(pn_engine *e, const struct pn_step *step, const struct pn_batch *b) {
+    struct pn_engine_stats *t = &e->stats;
+    t->step_n++;
+    t->weight_bytes += step->stats.weight_bytes;
+    t->matmul_n += step->stats.matmul_n;
+    t->sweep_n += step->stats.sweep_n;
+    if (b->out_n) t->matmul_step_n = step->stats.matmul_n;
+    if (step->stats.row_max > t->batch_max) t->batch_max = step->stats.row_max;
+    if (step->stats.thread_n > t->thread_n) t->thread_n = step->stats.thread_n;
+}
+
+static int choose(pn_engine *e, struct pn_session *s, int32_t *token) {
+    const struct pn_request *r = &s->request->r;
+    if (s->done.decode_n < r->script_n) {
+        *token = r->script[s->done.decode_n];
+        return 0;
+    }
+    return pn__sample(&r->sampling, e->b.logits, e->file.h.vocab, e->b.candidates, &s->rng,
+                      &s->done.detail, token);
+}
+
+/* The row behind which a token is chosen: hands it out and decides whether to go on. */
+static void next_token(pn_engine *e, struct pn_session *s) {
+    const struct pn_request *r = &s->request->r;
+    if (s->phase == PHASE_PREFILL) {
+        s->prompt_end_ns = pn__clock_ns();
+        s->phase = PHASE_DECODE;
+        if (r->max_new == 0) {
+            pn__session_finish(s, PN_STOP_LENGTH, 0);
+            return;
+        }
+    }
+    int32_t token;
+    int rc = choose(e, s, &token);
+    if (rc) {
+        pn__session_finish(s, PN_STOP_ERROR, rc);
+        return;
+    }
+    s->pending = token;
+    s->pending_n = 1;
+    s->done.decode_n++;
+    e->stats.decode_token_n++;
+    bool go_on = r->on_token ? r->on_token(r->user, token) : true;
+    if (!go_on) {
+        pn__session_finish(s, PN_STOP_CALLER, 0);
+    } else if (s->done.decode_n == r->max_new) {
+        pn__session_finish(s, PN_STOP_LENGTH, 0);
+    } else if (s->length >= e->plan.ctx) {
+        pn__session_finish(s, PN_STOP_CONTEXT, 0);
+    }
+}
+
+static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
+    const struct pn_request *r = &s->request->r;
+    struct pn_mat logits = e->b.work.logits;
+    for (uint32_t i = 0; i < s->step_out_n; i++) {
+        uint32_t out_i = s->step_out_i + i;
+        pn__step_fetch(step, logits, out_i, e->b.logits);
+        uint32_t position = s->length + (e->b.out_rows[out_i] - s->step_row_i);
+        if (r->on_logits) r->on_logits(r->user, position, e->b.logits, e->file.h.vocab);
+    }
+    s->length += s->step_row_n;
+    s->pending_n = 0;
+    bool at_end = true;
+    if (s->phase == PHASE_PREFILL) {
+        s->fed_n += s->step_row_n;
+        s->done.prompt_n = s->fed_n;
+        e->stats.prefill_token_n += s->step_row_n;
+        at_end = s->fed_n == s->prompt_n;
+    }
+    if (at_end) next_token(e, s);
+}
+
+static bool any_work(pn_engine *e) {
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        if (e->sessions[i].phase != PHASE_IDLE) return true;
+    }
+    pthread_mutex_lock(&e->lock);
+    bool queued = e->queue_n != 0;
+    pthread_mutex_unlock(&e->lock);
+    return queued;
+}
+
+/* Weights read in place are only as good as the file: one that was cut or rewritten ends every
+ * request with that reason. */
+static int check_map(pn_engine *e, struct pn_detail *d) {
+    struct pn_detail why;
+    if (e->plan.weights != PN_WEIGHTS_MAP) return 0;
+    int rc = pn__gguf_check_unchanged(e->file.g, &why);
+    if (rc == 0) return 0;
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        struct pn_session *s = &e->sessions[i];
+        if (s->phase == PHASE_IDLE) continue;
+        s->done.detail = why;
+        pn__session_finish(s, PN_STOP_ERROR, rc);
+    }
+    return pn__fail(d, rc, "%s", why.text);
+}
+
+int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
+    *more = false;
+    run_commands(e);
+    struct pn_batch b = {
+        .seqs = e->b.seqs, .ids = e->b.ids, .positions = e->b.positions, .out_rows = e->b.out_rows};
+    make_batch(e, &b);
+    if (b.row_n > 0) {
+        int rc = check_map(e, d);
+        if (rc) return rc;
+        struct pn_step step;
+        pn__step_begin(&step, e->cpu);
+        pn__model_forward(&e->model, &step, &b, &e->b.work);
+        for (uint32_t i = 0; i < e->plan.slots; i++) {
+            struct pn_session *s = &e->sessions[i];
+            if (s->phase != PHASE_IDLE && s->step_row_n > 0) hand_out(e, s, &step);
+        }
+        pn__step_end(&step);
+        count_step(e, &step, &b);
+    }
+    *more = any_work(e);
+    return 0;
+}

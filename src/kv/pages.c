@@ -1,0 +1,243 @@
+#include "kv/pages.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+
+#define SYSTEM_PAGE 4096u
+
+/* One block of equal pages. Free pages are a stack; a page's memory is committed when it is first
+ * taken and stays committed. */
+struct page_pool {
+    struct pn_block block;
+    uint64_t page_bytes;
+    uint32_t page_n;
+    uint32_t *free_ids; /* [page_n], the first free_n are free */
+    uint32_t free_n;
+    bool *committed; /* [page_n] */
+};
+
+struct pn_kv {
+    struct pn_kv_spec spec;
+    struct page_pool pools[PN_PAGE_KIND_N];
+    struct pn_block state;
+    struct pn_seq_kv *seqs; /* [slot_n] */
+};
+
+uint64_t pn__page_bytes(const struct pn_page_spec *spec) {
+    if (spec->layer_n == 0) return 0;
+    uint64_t bytes = spec->layer_n * pn__kv_layer_bytes(spec->format, &spec->shape);
+    return (bytes + SYSTEM_PAGE - 1) & ~(uint64_t)(SYSTEM_PAGE - 1);
+}
+
+static uint32_t pages_of(uint64_t tokens) {
+    return (uint32_t)((tokens + PN_PAGE_TOKENS - 1) / PN_PAGE_TOKENS);
+}
+
+uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind) {
+    const struct pn_page_spec *p = &spec->kinds[kind];
+    if (p->layer_n == 0) return 0;
+    uint32_t all = pages_of(spec->ctx);
+    if (p->window == 0) return all;
+    /* The first row of a step sees window - 1 tokens back, the last stands chunk - 1 further; a
+     * stretch of n tokens touches at most pages_of(n - 1) + 1 pages wherever it starts. */
+    uint32_t seen = pages_of((uint64_t)p->window + spec->chunk) + 1;
+    return seen < all ? seen : all;
+}
+
+/* Bytes of one sequence's state entry, aligned so that entries start on system pages. */
+static uint64_t state_entry_bytes(const struct pn_kv_spec *spec) {
+    return (spec->state_bytes + SYSTEM_PAGE - 1) & ~(uint64_t)(SYSTEM_PAGE - 1);
+}
+
+bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes) {
+    uint64_t total = 0;
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        uint64_t pages = (uint64_t)pn__page_max(spec, (enum pn_page_kind)kind) * spec->slot_n;
+        uint64_t bytes;
+        if (pn__mul_u64(pages, pn__page_bytes(&spec->kinds[kind]), &bytes) ||
+            pn__add_u64(total, bytes, &total)) {
+            return false;
+        }
+    }
+    *kv_bytes = total;
+    return !pn__mul_u64(state_entry_bytes(spec), spec->slot_n, state_bytes);
+}
+
+static int pool_init(struct page_pool *pool, const struct pn_kv_spec *spec, enum pn_page_kind kind,
+                     struct pn_detail *d) {
+    pool->page_bytes = pn__page_bytes(&spec->kinds[kind]);
+    pool->page_n = pn__page_max(spec, kind) * spec->slot_n;
+    if (pool->page_n == 0) return 0;
+    pool->free_ids = pn__calloc(pool->page_n, sizeof *pool->free_ids);
+    pool->committed = pn__calloc(pool->page_n, sizeof *pool->committed);
+    if (!pool->free_ids || !pool->committed) {
+        return pn__fail(d, PN_E_NOMEM, "tables of %u KV pages", pool->page_n);
+    }
+    /* Lowest numbers on top, so that a short conversation touches little memory. */
+    for (uint32_t i = 0; i < pool->page_n; i++) {
+        pool->free_ids[i] = pool->page_n - 1 - i;
+    }
+    pool->free_n = pool->page_n;
+    return pn__block_new(PN_OWNER_KV, pool->page_bytes * pool->page_n, 0, d,
+                         &pool->block);
+}
+
+static int seqs_init(struct pn_kv *kv, struct pn_detail *d) {
+    const struct pn_kv_spec *spec = &kv->spec;
+    kv->seqs = pn__calloc(spec->slot_n, sizeof *kv->seqs);
+    if (!kv->seqs) return pn__fail(d, PN_E_NOMEM, "tables of %u sequences", spec->slot_n);
+    for (uint32_t i = 0; i < spec->slot_n; i++) {
+        struct pn_seq_kv *seq = &kv->seqs[i];
+        for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+            uint32_t max = pn__page_max(spec, (enum pn_page_kind)kind);
+            seq->views[kind] = pn__calloc(max, sizeof *seq->views[kind]);
+            seq->page_ids[kind] = pn__calloc(max, sizeof *seq->page_ids[kind]);
+            if (!seq->views[kind] || !seq->page_ids[kind]) {
+                return pn__fail(d, PN_E_NOMEM, "page table of %u pages", max);
+            }
+        }
+        if (kv->state.data) seq->state = kv->state.data + i * state_entry_bytes(spec);
+    }
+    return 0;
+}
+
+int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d, struct pn_kv **out) {
+    *out = NULL;
+    uint64_t kv_bytes;
+    uint64_t state_bytes;
+    if (spec->slot_n == 0 || spec->ctx == 0 || !pn__kv_bytes(spec, &kv_bytes, &state_bytes)) {
+        return pn__fail(d, PN_E_INVALID, "KV cache of %u slots of %u tokens", spec->slot_n,
+                        spec->ctx);
+    }
+    struct pn_kv *kv = pn__calloc(1, sizeof *kv);
+    if (!kv) return pn__fail(d, PN_E_NOMEM, "KV cache");
+    kv->spec = *spec;
+    int rc = 0;
+    for (int kind = 0; kind < PN_PAGE_KIND_N && rc == 0; kind++) {
+        rc = pool_init(&kv->pools[kind], spec, (enum pn_page_kind)kind, d);
+    }
+    if (rc == 0) rc = pn__block_new(PN_OWNER_STATE, state_bytes, PN_BLOCK_COMMIT, d, &kv->state);
+    if (rc == 0) rc = seqs_init(kv, d);
+    if (rc) {
+        pn__kv_free(kv);
+        return rc;
+    }
+    *out = kv;
+    return 0;
+}
+
+void pn__kv_free(struct pn_kv *kv) {
+    if (!kv) return;
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        pn__block_free(&kv->pools[kind].block);
+        pn__free(kv->pools[kind].free_ids);
+        pn__free(kv->pools[kind].committed);
+    }
+    for (uint32_t i = 0; kv->seqs && i < kv->spec.slot_n; i++) {
+        for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+            pn__free(kv->seqs[i].views[kind]);
+            pn__free(kv->seqs[i].page_ids[kind]);
+        }
+    }
+    pn__free(kv->seqs);
+    pn__block_free(&kv->state);
+    pn__free(kv);
+}
+
+struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i) {
+    return &kv->seqs[i];
+}
+
+static int pool_take(struct page_pool *pool, struct pn_detail *d, uint32_t *id) {
+    if (pool->free_n == 0) {
+        return pn__fail(d, PN_E_NOFIT, "all %u KV pages are in use", pool->page_n);
+    }
+    uint32_t i = pool->free_ids[pool->free_n - 1];
+    if (!pool->committed[i]) {
+        int rc = pn__block_commit(&pool->block, i * pool->page_bytes, pool->page_bytes);
+        if (rc) return pn__fail(d, rc, "committing KV page %u of %u", i, pool->page_n);
+        pool->committed[i] = true;
+    }
+    pool->free_n--;
+    *id = i;
+    return 0;
+}
+
+static void pool_give(struct page_pool *pool, uint32_t id) {
+    pool->free_ids[pool->free_n++] = id;
+}
+
+/* Gives the pages below page number `keep` back. */
+static void drop_below(struct page_pool *pool, struct pn_seq_kv *seq, int kind, uint32_t keep) {
+    uint32_t drop = 0;
+    while (drop < seq->n[kind] && seq->first[kind] + drop < keep) {
+        pool_give(pool, seq->page_ids[kind][drop++]);
+    }
+    seq->n[kind] -= drop;
+    seq->first[kind] += drop;
+    memmove(seq->views[kind], seq->views[kind] + drop, seq->n[kind] * sizeof *seq->views[kind]);
+    memmove(seq->page_ids[kind], seq->page_ids[kind] + drop,
+            seq->n[kind] * sizeof *seq->page_ids[kind]);
+    if (seq->n[kind] == 0 && seq->first[kind] < keep) seq->first[kind] = keep;
+}
+
+static int extend_kind(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32_t pos, uint32_t n,
+                       struct pn_detail *d) {
+    const struct pn_page_spec *spec = &kv->spec.kinds[kind];
+    struct page_pool *pool = &kv->pools[kind];
+    if (spec->layer_n == 0) return 0;
+    if (spec->window != 0 && pos + 1 > spec->window) {
+        /* The row at `pos` is the first that will be asked for; it sees t > pos - window. */
+        drop_below(pool, seq, kind, (pos + 1 - spec->window) / PN_PAGE_TOKENS);
+    }
+    uint32_t end = pages_of((uint64_t)pos + n);
+    while (seq->first[kind] + seq->n[kind] < end) {
+        uint32_t id = 0;
+        int rc = pool_take(pool, d, &id);
+        if (rc) return rc;
+        uint32_t i = seq->n[kind]++;
+        seq->page_ids[kind][i] = id;
+        seq->views[kind][i] = (struct pn_page_view){
+            .data = pool->block.data + id * pool->page_bytes, .format = spec->format};
+    }
+    return 0;
+}
+
+int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n, struct pn_detail *d) {
+    if ((uint64_t)pos + n > kv->spec.ctx) {
+        return pn__fail(d, PN_E_CONTEXT, "%llu tokens are more than the context of %u",
+                        (unsigned long long)pos + n, kv->spec.ctx);
+    }
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        int rc = extend_kind(kv, &kv->seqs[seq_i], kind, pos, n, d);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+void pn__kv_reset(struct pn_kv *kv, uint32_t seq_i) {
+    struct pn_seq_kv *seq = &kv->seqs[seq_i];
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        for (uint32_t i = seq->n[kind]; i-- > 0;) {
+            pool_give(&kv->pools[kind], seq->page_ids[kind][i]);
+        }
+        seq->n[kind] = 0;
+        seq->first[kind] = 0;
+    }
+    if (seq->state) memset(seq->state, 0, kv->spec.state_bytes);
+}
+
+void pn__kv_tables(const struct pn_kv *kv, uint32_t seq_i,
+                   struct pn_page_table tables[PN_PAGE_KIND_N]) {
+    const struct pn_seq_kv *seq = &kv->seqs[seq_i];
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        tables[kind] = (struct pn_page_table){
+            .pages = seq->views[kind], .first = seq->first[kind], .n = seq->n[kind]};
+    }
+}
+
+uint32_t pn__kv_used(const struct pn_kv *kv, enum pn_page_kind kind) {
+    return kv->pools[kind].page_n - kv->pools[kind].free_n;
+}

@@ -1,0 +1,34 @@
+/* qwen2: a decoder whose q, k and v have biases; rope pairs halves. */
+#include "models/model.h"
+
+static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d) {
+    return pn__hparams_decoder(g, true, h, d);
+}
+
+static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
+                      struct pn_detail *d) {
+    const struct pn_hparams *h = &m->h;
+    struct pn_layer *l = &m->layers[i];
+    uint32_t q_rows = h->head_n * h->k_dim;
+    int rc = pn__bind_attention(m, i, b, q_rows, d);
+    if (rc == 0) rc = pn__bind_vector(b, i, "attn_q.bias", q_rows, false, d, &l->q_bias);
+    if (rc == 0) {
+        rc = pn__bind_vector(b, i, "attn_k.bias", (uint64_t)h->kv_head_n * h->k_dim, false, d,
+                             &l->k_bias);
+    }
+    if (rc == 0) {
+        rc = pn__bind_vector(b, i, "attn_v.bias", (uint64_t)h->kv_head_n * h->v_dim, false, d,
+                             &l->v_bias);
+    }
+    if (rc == 0) rc = pn__bind_vector(b, i, "ffn_norm.weight", h->embd, false, d, &l->ffn_norm);
+    if (rc == 0) rc = pn__bind_ffn(m, i, b, d);
+    return rc;
+}
+
+const struct pn_family pn__family_qwen2 = {
+    .arch = "qwen2",
+    .hparams = hparams,
+    .bind_layer = bind_layer,
+    .layout = pn__layout_decoder,
+    .layer = pn__layer_decoder,
+};
