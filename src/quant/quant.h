@@ -82,11 +82,13 @@ uint16_t pn__f32_to_f16(float f);
 float pn__bf16_to_f32(uint16_t h);
 uint16_t pn__f32_to_bf16(float f);
 
-/* Row of `col_n` values (a multiple of block_n) to floats, exact to 1 ulp of the reference. */
+/* Row of `col_n` values (a multiple of block_n) to floats, exact to 1 ulp of the reference. Types
+ * with act NONE have no such form here: every value becomes NaN. */
 void pn__dequant_row(enum pn_type type, const void *src, float *dst, uint64_t col_n);
 
 /* Floats to F32, F16, BF16, Q8_0, Q4_0 (reference rounding: what ggml's quantize_row_*_ref gives).
- * PN_E_UNSUPPORTED for other types. */
+ * A block with a value that isn't finite gets a NaN scale and codes of 0, so that the NaN comes out
+ * again. PN_E_UNSUPPORTED for other types, PN_E_INVALID when col_n is not a multiple of block_n. */
 int pn__quant_row(enum pn_type type, const float *src, void *dst, uint64_t col_n) PN_MUST_CHECK;
 
 /* ---- integer form ----
@@ -96,29 +98,36 @@ int pn__quant_row(enum pn_type type, const float *src, void *dst, uint64_t col_n
  * and a block's share of row.x, with activation codes q and activation scale dx, is
  *     f = fmaf((float)(sum_sub scales[sub] * (sum c*q)), d * dx, f)
  *     then, for types with has_min, f = fmaf((float)(sum_sub mins[sub] * (sum q)), -dmin * dx, f)
- * Every integer sum is exact in int32. A type whose floats differ within a file block (NVFP4) or
- * whose file block is longer than an activation block (Q1_0, Q2_0) yields several "units": a unit
- * is what one fmaf covers: pn__unit_n(type) values. One activation block holds one or more whole
- * units.
+ * Every integer sum is exact in int32 (unit.c has the bound of each type). A type whose floats
+ * differ within a file block (NVFP4) or whose file block is longer than an activation block (Q1_0,
+ * Q2_0) yields several "units": a unit is what one fmaf covers, unit_n values. One activation block
+ * holds one or more whole units.
  */
 #define PN_UNIT_MAX 256
 #define PN_SUB_MAX 16
 struct pn_unit {
     PN_ALIGNED(32) int8_t codes[PN_UNIT_MAX];
     int16_t scales[PN_SUB_MAX]; /* 1 where the type has no sub-scales */
-    int16_t mins[PN_SUB_MAX];
+    int16_t mins[PN_SUB_MAX];   /* left alone where the type has no minimum */
     float d;
     float dmin; /* has_min types; Q4_1 and Q5_1 store -m here with mins 1 */
 };
 struct pn_unit_shape {
     uint16_t unit_n;  /* values a unit: 16, 32 or 256 */
     uint16_t sub_n;   /* runs a unit */
-    uint16_t sub_len; /* values a run; sub_n * sub_len == unit_n */
+    uint16_t sub_len; /* values a run: 16 or 32; sub_n * sub_len == unit_n */
     bool has_min;
 };
-/* For every type with act Q32 or Q256. */
+/* For every type with act Q32 or Q256; all zero for others. */
 struct pn_unit_shape pn__unit_shape(enum pn_type type);
-/* Unpacks unit `unit_i` of a row (counted from the row's start). */
+
+/* Unpacks unit `unit_i` of a row (counted from the row's start); `row` needs no alignment. Codes
+ * and scales past the type's shape are left alone. */
+typedef void (*pn_unit_fn)(const void *restrict row, uint64_t unit_i, struct pn_unit *restrict out);
+
+/* The unpacker of a type, to look up once a matrix; NULL where pn__unit_shape is all zero. */
+pn_unit_fn pn__unit_fn(enum pn_type type);
+/* The same by type, for callers that unpack little. */
 void pn__unit_unpack(enum pn_type type, const void *row, uint64_t unit_i, struct pn_unit *out);
 
 #endif
