@@ -23,9 +23,10 @@ uint64_t pn__alloc_count(void) {
 }
 
 void *pn__calloc(size_t n, size_t size) {
+    size_t bytes;
     if (pn__alloc_should_fail()) return NULL;
-    if (n == 0 || size == 0) return calloc(1, 1);
-    return calloc(n, size);
+    if (__builtin_mul_overflow(n, size, &bytes)) return NULL;
+    return calloc(bytes ? bytes : 1, 1);
 }
 
 void *pn__realloc_array(void *old, size_t n, size_t size) {

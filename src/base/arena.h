@@ -14,7 +14,7 @@ struct pn_arena {
     uint8_t *base; /* NULL: counting only */
     uint64_t cap_bytes;
     uint64_t used_bytes;
-    bool overflow; /* a carve wrapped or went past the end: every pointer from it is NULL */
+    bool overflow; /* a carve wrapped or went past the end; it and all later ones gave NULL */
 };
 
 /* base NULL and cap 0: counting. `base` must be aligned to PN_ARENA_ALIGN. */

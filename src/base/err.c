@@ -1,6 +1,8 @@
 #include "base/err.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,27 +46,46 @@ int pn_err_retryable(int code) {
     return row_of(code)->retryable;
 }
 
-/* vsnprintf may have cut a UTF-8 character in half: drop the partial tail. */
-static void clean(char *s) {
-    size_t len = strlen(s);
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c < 0x20 || c == 0x7f) s[i] = '?';
+/* Bytes of the character at s (NUL-terminated): 1 to 4, or 0 where it isn't valid UTF-8 (wrong or
+ * missing continuation, overlong, surrogate, above U+10FFFF). */
+static size_t char_bytes(const unsigned char *s) {
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    if (s[0] < 0x80) return 1;
+    size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc0 || s[0] > 0xf4) return 0;
+    uint32_t c = s[0] & (0x7fu >> n);
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80) return 0;
+        c = c << 6 | (s[i] & 0x3fu);
     }
-    if (len < PN_DETAIL_BYTES - 1) return;
-    size_t i = len;
-    while (i > 0 && ((unsigned char)s[i - 1] & 0xc0) == 0x80)
-        i--;
-    if (i > 0 && ((unsigned char)s[i - 1] & 0x80)) s[i - 1] = '\0';
+    bool surrogate = c >= 0xd800 && c <= 0xdfff;
+    return c >= least[n] && c <= 0x10ffff && !surrogate ? n : 0;
+}
+
+void pn__text_clean(char *text, size_t cap) {
+    unsigned char *s = (unsigned char *)text;
+    size_t len = strlen(text);
+    size_t i = 0;
+    while (i < len) {
+        size_t n = char_bytes(s + i);
+        bool control = s[i] < 0x20 || s[i] == 0x7f || (s[i] == 0xc2 && n == 2 && s[i + 1] < 0xa0);
+        /* A lead byte close to the end of a full buffer: the character was cut. */
+        if (n == 0 && s[i] >= 0xc0 && len + 1 == cap && len - i < 4) {
+            s[i] = '\0';
+            return;
+        }
+        if (n == 0 || control) memset(s + i, '?', n ? n : 1);
+        i += n ? n : 1;
+    }
 }
 
 int pn__fail(struct pn_detail *d, int code, const char *fmt, ...) {
     if (!d) return code;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(d->text, sizeof d->text, fmt, ap);
+    if (vsnprintf(d->text, sizeof d->text, fmt, ap) < 0) d->text[0] = '\0';
     va_end(ap);
-    clean(d->text);
+    pn__text_clean(d->text, sizeof d->text);
     return code;
 }
 

@@ -55,6 +55,11 @@ void pn__io_set(const struct pn_io *io) {
 int pn__io_read_exact(int fd, const char *name, void *buf, uint64_t bytes, uint64_t off,
                       struct pn_detail *d) {
     uint64_t done = 0;
+    uint64_t end;
+    if (pn__add_u64(off, bytes, &end) || end > INT64_MAX) {
+        return pn__fail(d, PN_E_IO, "%s: %llu bytes at offset %llu end past any file", name,
+                        (unsigned long long)bytes, (unsigned long long)off);
+    }
     while (done < bytes) {
         size_t want = (size_t)pn__min_u64(bytes - done, READ_MAX_BYTES);
         ssize_t got = io_now->pread(fd, (uint8_t *)buf + done, want, (off_t)(off + done));
@@ -87,7 +92,7 @@ long pn__io_read_text(const char *path, char *buf, size_t cap) {
         if (got <= 0) break;
         len += (size_t)got;
     }
-    buf[len] = '\0';
     io_now->close(fd);
+    buf[rc < 0 ? 0 : len] = '\0';
     return rc < 0 ? rc : (long)len;
 }

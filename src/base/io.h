@@ -31,7 +31,7 @@ int pn__io_read_exact(int fd, const char *name, void *buf, uint64_t bytes, uint6
                       struct pn_detail *d) PN_MUST_CHECK;
 
 /* Reads a small text file such as one of /proc whole (at most cap - 1 bytes, NUL added; longer
- * files are cut). Returns the length, or -errno. */
+ * files are cut: the result is cap - 1 then). Returns the length, or -errno with `buf` empty. */
 long pn__io_read_text(const char *path, char *buf, size_t cap);
 
 #endif

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/err.h"
+
 /* Sync: constant after pn_log_set, which runs before threads use the library. */
 static pn_log_fn log_fn;
 static void *log_user;
@@ -19,7 +21,8 @@ void pn__log(enum pn_log_level level, const char *fmt, ...) {
     char line[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
+    if (vsnprintf(line, sizeof line, fmt, ap) < 0) line[0] = '\0';
     va_end(ap);
+    pn__text_clean(line, sizeof line);
     log_fn(log_user, level, line);
 }

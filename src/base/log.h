@@ -6,8 +6,9 @@
 #include "base/compiler.h"
 #include "pn_mem.h"
 
-/* Formats one line (at most 1023 bytes, no newline) and hands it to the callback when `level` is
- * at or below the set level. Safe from any thread; the callback is never called under a lock. */
+/* Formats one line (at most 1023 bytes, cleaned by pn__text_clean) and hands it to the callback
+ * when `level` is at or below the set level. Safe from any thread; the callback is never called
+ * under a lock. */
 void pn__log(enum pn_log_level level, const char *fmt, ...) PN_PRINTF(2, 3);
 
 #endif

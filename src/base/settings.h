@@ -8,22 +8,31 @@
 #define PN_BASE_SETTINGS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "base/err.h"
 
-/* Which commands a flag belongs to. */
+/* The commands, each a bit, and the name that is typed. X(id, bit, name) */
+#define PN_CMD_TABLE(X)      \
+    X(RUN, 0, "run")         \
+    X(LOGITS, 1, "logits")   \
+    X(BENCH, 2, "bench")     \
+    X(PLAN, 3, "plan")       \
+    X(INSPECT, 4, "inspect") \
+    X(TOKENIZE, 5, "tokenize")
+
 enum pn_cmd {
-    PN_CMD_RUN = 1 << 0,
-    PN_CMD_LOGITS = 1 << 1,
-    PN_CMD_BENCH = 1 << 2,
-    PN_CMD_PLAN = 1 << 3,
-    PN_CMD_INSPECT = 1 << 4,
-    PN_CMD_TOKENIZE = 1 << 5,
-    PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
-    PN_CMD_ALL = (1 << 6) - 1,
+#define PN_CMD_ENUM(id, bit, name) PN_CMD_##id = 1 << (bit),
+    PN_CMD_TABLE(PN_CMD_ENUM)
+#undef PN_CMD_ENUM
+        PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
+    PN_CMD_ALL = PN_CMD_ENGINE | PN_CMD_INSPECT | PN_CMD_TOKENIZE,
 };
+
+/* "run" for PN_CMD_RUN; "?" for what is not exactly one command. */
+const char *pn__cmd_name(unsigned cmd);
 
 enum pn_setting_kind {
     PN_SETTING_FLAG,  /* present or not; in the environment 0/1/on/off */
@@ -42,7 +51,8 @@ enum pn_setting_kind {
     X(LOG, "log", 0, "PN_LOG", CHOICE, "warn", 0, 0, "error|warn|info|debug", PN_CMD_ALL,          \
       "how much the log says on stderr")                                                           \
     X(JSON, "json", 0, NULL, FLAG, NULL, 0, 0, NULL,                                               \
-      PN_CMD_RUN | PN_CMD_BENCH | PN_CMD_PLAN | PN_CMD_INSPECT, "machine-readable output")         \
+      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN | PN_CMD_INSPECT,                    \
+      "machine-readable output")                                                                   \
     X(THREADS, "threads", 't', "PN_THREADS", INT, "0", 0, 256, "N",                                \
       PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,                                     \
       "compute threads (0: one for each usable core)")                                             \
@@ -118,13 +128,15 @@ struct pn_settings {
     uint32_t positional_n;
 };
 
-/* Defaults, then the environment (`environ`-like array; NULL: none). PN_E_USAGE on a bad value.
- * Unknown PN_* names are logged as warnings. */
+/* Defaults, then the environment (`environ`-like array; NULL: none). PN_E_USAGE on a bad value, an
+ * empty one included (only texts may be empty). Unknown PN_* names are logged as warnings. The
+ * strings of `env` and `argv` must outlive `s`. */
 int pn__settings_init(struct pn_settings *s, char *const *env, struct pn_detail *d) PN_MUST_CHECK;
 
 /* Flags of command `cmd`: "--flag V", "--flag=V", "-f V"; "--" ends flags. argv[0] is the first
  * argument after the command's name. PN_E_USAGE on an unknown flag (a near one is suggested), a
- * flag of another command, a missing or bad value, or too many positional arguments. */
+ * flag of another command, a flag given twice, a missing or bad value, or too many positional
+ * arguments. After --help nothing else is read or checked. */
 int pn__settings_parse(struct pn_settings *s, unsigned cmd, int argc, char *const *argv,
                        struct pn_detail *d) PN_MUST_CHECK;
 
@@ -144,9 +156,14 @@ static inline bool pn__set_given(const struct pn_settings *s, enum pn_setting id
     return s->values[id].source != PN_FROM_DEFAULT;
 }
 
-/* --help of one command's flags (and the environment variables that matter to it), generated from
- * the table, and the list of all settings with value and source. */
+/* The flags of one command, or of several, with their defaults and environment names, then the
+ * variables that have no flag; and the list of all settings, one a line: name, value, where it came
+ * from. */
 void pn__settings_help(FILE *f, unsigned cmd);
 void pn__settings_list(const struct pn_settings *s, FILE *f);
+
+/* The candidate nearest to `word` if it is near enough to be what was meant, else NULL. For "did
+ * you mean". */
+const char *pn__nearest(const char *word, const char *const *candidates, size_t n);
 
 #endif

@@ -53,11 +53,18 @@ struct pn_gguf_tensor {
 };
 
 /* Opens the model that `path` names: a file, any shard NAME-0000i-of-0000n.gguf of a split model
- * (the set is checked whole). Errors: PN_E_NOTFOUND, PN_E_IO, PN_E_FORMAT, PN_E_UNSUPPORTED,
- * PN_E_NOMEM, each naming file, key or tensor, value and offset. Files are only ever opened
- * read-only. */
+ * (the set is checked whole), or a folder that holds one model. Errors: PN_E_NOTFOUND, PN_E_IO,
+ * PN_E_FORMAT, PN_E_UNSUPPORTED, PN_E_NOMEM, PN_E_INVALID (a folder of several models, a path that
+ * is no file), each naming file, key or tensor, value and offset. Files are only ever opened
+ * read-only. `*out` is NULL after an error. Any GGUF opens, a bare vocabulary too: what can be run
+ * is pn__gguf_check_model's question. */
 int pn__gguf_open(const char *path, struct pn_detail *d, struct pn_gguf **out) PN_MUST_CHECK;
 void pn__gguf_close(struct pn_gguf *g);
+
+/* Refuses what is no language model by itself: vision projectors, adapters, control vectors,
+ * draft-only files, files without tensors (PN_E_UNSUPPORTED) or without an architecture
+ * (PN_E_FORMAT). Loaders call it; inspect and tokenize don't. */
+int pn__gguf_check_model(const struct pn_gguf *g, struct pn_detail *d) PN_MUST_CHECK;
 
 /* The first shard's path as opened, shard count, and each shard's path, descriptor and size. */
 const char *pn__gguf_path(const struct pn_gguf *g);
@@ -70,7 +77,8 @@ uint64_t pn__gguf_shard_bytes(const struct pn_gguf *g, uint32_t shard);
 /* PN_E_IO "changed" when a shard's size, mtime or inode is no longer what was opened. */
 int pn__gguf_check_unchanged(const struct pn_gguf *g, struct pn_detail *d) PN_MUST_CHECK;
 
-/* Maps a shard read-only (once; later calls return the same map, unmapped at close). */
+/* Maps a shard read-only (once; later calls return the same map, unmapped at close). Not to be
+ * called by two threads at once on one `g`. */
 int pn__gguf_map(struct pn_gguf *g, uint32_t shard, struct pn_detail *d,
                  const uint8_t **out) PN_MUST_CHECK;
 
@@ -91,13 +99,15 @@ int64_t pn__gguf_kv_index(const struct pn_gguf *g, const char *key); /* -1: no s
  * when the value fits. Strings from get_str point into the header and live as long as `g`. */
 int pn__gguf_get_u64(const struct pn_gguf *g, const char *key, uint64_t *out, struct pn_detail *d);
 int pn__gguf_get_u32(const struct pn_gguf *g, const char *key, uint32_t *out, struct pn_detail *d);
+int pn__gguf_get_i64(const struct pn_gguf *g, const char *key, int64_t *out, struct pn_detail *d);
 int pn__gguf_get_f32(const struct pn_gguf *g, const char *key, float *out, struct pn_detail *d);
+int pn__gguf_get_f64(const struct pn_gguf *g, const char *key, double *out, struct pn_detail *d);
 int pn__gguf_get_bool(const struct pn_gguf *g, const char *key, bool *out, struct pn_detail *d);
 int pn__gguf_get_str(const struct pn_gguf *g, const char *key, struct pn_str *out,
                      struct pn_detail *d);
 
-/* An array: its element type and count are checked against `type` and returned; elements are read
- * with pn__gguf_arr_*. A handle is valid as long as `g`. */
+/* An array of any element type: returns 1, 0 or PN_E_FORMAT as above (the caller looks at `type`);
+ * elements are read with pn__gguf_arr_*. A handle is valid as long as `g`. */
 struct pn_gguf_arr {
     const struct pn_gguf *g;
     uint64_t kv_i;

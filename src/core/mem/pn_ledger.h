@@ -1,0 +1,45 @@
+/* What the two halves of the ledger share: pn_ledger.c (bookings) promises bytes out of pools,
+ * pn_domain.c (measurements) says up to where. The protocol is described in pn_ledger.c; the
+ * ledger's own interface is public, see pn_mem.h. */
+#ifndef PN_CORE_MEM_LEDGER_H
+#define PN_CORE_MEM_LEDGER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pn_mem.h"
+
+#define PN_POOL_HOST 0
+#define PN_POOL_N (1 + PN_DIE_MAX)
+
+/* The most that a pool may ever promise, so that sums of a few such figures stay in 64 bits. */
+#define PN_POOL_BYTES_MAX (1ull << 60)
+
+/* Sync: atomics, any thread. The counters with _ever are sequentially consistent, because their
+ * order against system calls and each other is the protocol; the rest are relaxed: each stands for
+ * itself. */
+struct pn_pool {
+    _Atomic uint64_t reserved;
+    _Atomic uint64_t committed_ever;
+    _Atomic uint64_t uncommitted_ever;
+    _Atomic uint64_t mapped_ever;
+    _Atomic uint64_t unmapped_ever;
+};
+
+extern struct pn_pool pn__pools[PN_POOL_N];
+
+/* The base of a domain that refuses nothing; no computed base reaches it. */
+#define PN_BASE_UNSET INT64_MAX
+
+/* The least base of a pool's domains and whose it is; PN_BASE_UNSET and PN_DOMAIN_NONE when none is
+ * set. */
+int64_t pn__domain_least(int pool, unsigned *domain);
+
+/* What a pool that has promised `reserved` may still promise; UINT64_MAX for an unset base. */
+uint64_t pn__room_under(int64_t base, uint64_t reserved);
+
+/* False while the domain refuses nothing. */
+bool pn__ledger_is_set(unsigned domain);
+
+#endif
