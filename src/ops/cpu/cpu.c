@@ -1,0 +1,229 @@
+/* The CPU backend: which instruction sets there are, scratch, threads. */
+#include "ops/cpu/cpu.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/checked.h"
+
+/* ---- instruction sets ---- */
+
+void pn__init_kernels_avx2(struct pn_kernels *k);
+
+typedef void (*init_fn)(struct pn_kernels *k);
+
+static bool cpu_has(enum pn_isa isa) {
+    switch (isa) {
+    case PN_ISA_REF:
+        return true;
+#if defined(__x86_64__)
+    case PN_ISA_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    default:
+        return false;
+    }
+}
+
+/* NULL for a level that this build has no kernels for. */
+static init_fn isa_init(enum pn_isa isa) {
+    switch (isa) {
+    case PN_ISA_REF:
+        return pn__init_kernels_ref;
+#if PN_HAVE_AVX2
+    case PN_ISA_AVX2:
+        return pn__init_kernels_avx2;
+#endif
+    default:
+        return NULL;
+    }
+}
+
+const char *pn__isa_name(enum pn_isa isa) {
+    switch (isa) {
+    case PN_ISA_REF:
+        return "ref";
+    case PN_ISA_AVX2:
+        return "avx2";
+    case PN_ISA_AVX512:
+        return "avx512";
+    case PN_ISA_NEON:
+        return "neon";
+    }
+    return "?";
+}
+
+enum pn_isa pn__isa_best(enum pn_isa limit) {
+    for (int i = (int)limit; i > PN_ISA_REF; i--)
+        if (isa_init((enum pn_isa)i) && cpu_has((enum pn_isa)i)) return (enum pn_isa)i;
+    return PN_ISA_REF;
+}
+
+/* ---- making one ---- */
+
+static uint32_t resolve_threads(uint32_t thread_n) {
+    if (thread_n > 0) return thread_n;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    if (n < 1) return 1;
+    return n < PN_THREAD_MAX ? (uint32_t)n : PN_THREAD_MAX;
+}
+
+/* The same walk counts and hands out. `slots` is NULL when counting. */
+static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
+                   struct pn_acts *acts, struct pn_thread_slot *slots) {
+    uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
+    uint64_t value_n = wide_n * c->row_max; /* both below 2^32 */
+
+    acts->q = pn__arena_take(a, value_n, sizeof *acts->q);
+    acts->d = pn__arena_take(a, value_n / 32, sizeof *acts->d);
+    acts->sums = pn__arena_take(a, value_n / PN_ACT_SUM_LEN, sizeof *acts->sums);
+    acts->bf = pn__arena_take(a, value_n, sizeof *acts->bf);
+
+    for (uint32_t i = 0; i < thread_n; i++) {
+        struct pn_thread_scratch t;
+        t.sums = pn__arena_take(a, (uint64_t)c->row_max * PN_MM_ROWS, sizeof(float));
+        t.rows = pn__arena_take(a, wide_n * PN_MM_ROWS, sizeof(float));
+        t.k_row = pn__arena_take(a, c->dim_max, sizeof(float));
+        t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
+        t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        t.merged_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        if (slots) slots[i].scratch = t;
+    }
+}
+
+uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config) {
+    struct pn_arena a;
+    struct pn_acts acts;
+    pn__arena_init(&a, NULL, 0);
+    layout(&a, config, resolve_threads(config->thread_n), &acts, NULL);
+    return a.overflow ? UINT64_MAX : a.used_bytes;
+}
+
+int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_detail *d,
+                struct pn_cpu **out) {
+    *out = NULL;
+    if (config->row_max == 0 || config->col_max == 0 || config->dim_max == 0)
+        return pn__fail(d, PN_E_INVALID, "backend for %u rows of %u values, heads of %u",
+                        config->row_max, config->col_max, config->dim_max);
+    if (!isa_init(config->isa) || !cpu_has(config->isa))
+        return pn__fail(d, PN_E_UNSUPPORTED, "no kernels for %s on this CPU; the best level is %s",
+                        pn__isa_name(config->isa), pn__isa_name(pn__isa_best(PN_ISA_NEON)));
+
+    struct pn_cpu *cpu = pn__calloc(1, sizeof *cpu);
+    if (!cpu) return pn__fail(d, PN_E_NOMEM, "CPU backend");
+    int rc;
+    cpu->config = *config;
+    cpu->config.thread_n = resolve_threads(config->thread_n);
+    rc = pn__pool_new(cpu->config.thread_n, d, &cpu->pool);
+    if (rc) goto fail;
+    cpu->slots = pn__calloc(cpu->config.thread_n, sizeof *cpu->slots);
+    if (!cpu->slots) {
+        rc = pn__fail(d, PN_E_NOMEM, "CPU backend of %u threads", cpu->config.thread_n);
+        goto fail;
+    }
+    struct pn_arena a;
+    pn__arena_init(&a, scratch, pn__cpu_scratch_bytes(&cpu->config));
+    layout(&a, config, cpu->config.thread_n, &cpu->acts, cpu->slots);
+    isa_init(config->isa)(&cpu->kernels);
+    *out = cpu;
+    return 0;
+
+fail:
+    pn__cpu_free(cpu);
+    return rc;
+}
+
+void pn__cpu_free(struct pn_cpu *cpu) {
+    if (!cpu) return;
+    pn__pool_free(cpu->pool);
+    pn__free(cpu->slots);
+    pn__free(cpu);
+}
+
+uint32_t pn__cpu_thread_n(const struct pn_cpu *cpu) {
+    return cpu->config.thread_n;
+}
+
+enum pn_isa pn__cpu_isa(const struct pn_cpu *cpu) {
+    return cpu->config.isa;
+}
+
+void pn__cpu_run(struct pn_cpu *cpu, void (*fn)(void *user, uint32_t thread_i, uint32_t thread_n),
+                 void *user) {
+    pn__pool_run(cpu->pool, fn, user);
+}
+
+/* ---- splitting ---- */
+
+struct split {
+    struct pn_cpu *cpu;
+    pn_slice_fn fn;
+    void *user;
+    uint32_t item_n;
+    uint32_t grain;
+};
+
+static void run_slice(void *user, uint32_t thread_i, uint32_t thread_n) {
+    struct split *p = user;
+    uint64_t grain_n = ((uint64_t)p->item_n + p->grain - 1) / p->grain;
+    uint64_t lo = grain_n * thread_i / thread_n * p->grain;
+    uint64_t hi = pn__min_u64(grain_n * (thread_i + 1) / thread_n * p->grain, p->item_n);
+    p->cpu->slots[thread_i].slice_n = lo < hi;
+    if (lo < hi) p->fn(p->user, (uint32_t)lo, (uint32_t)hi, thread_i);
+}
+
+static void run_items(void *user, uint32_t thread_i, uint32_t thread_n) {
+    struct split *p = user;
+    (void)thread_n;
+    p->cpu->slots[thread_i].slice_n = 0;
+    for (;;) {
+        /* Relaxed: the pool's hand-over orders the data, the counter only picks. */
+        uint32_t i = atomic_fetch_add_explicit(&p->cpu->next_item, 1, memory_order_relaxed);
+        if (i >= p->item_n) return;
+        p->cpu->slots[thread_i].slice_n++;
+        p->fn(p->user, i, i + 1, thread_i);
+    }
+}
+
+static void note_threads(struct pn_step *s, uint32_t thread_n) {
+    if (thread_n > s->stats.thread_n) s->stats.thread_n = thread_n;
+}
+
+static bool alone(struct pn_step *s, uint32_t item_n, uint32_t grain, uint64_t work, pn_slice_fn fn,
+                  void *user) {
+    if (item_n > grain && work >= PN_SPLIT_WORK_MIN && s->cpu->config.thread_n > 1) return false;
+    if (item_n > 0) {
+        note_threads(s, 1);
+        fn(user, 0, item_n, 0);
+    }
+    return true;
+}
+
+static void together(struct pn_step *s, struct split *p,
+                     void (*fn)(void *user, uint32_t thread_i, uint32_t thread_n)) {
+    pn__pool_run(s->cpu->pool, fn, p);
+    uint32_t busy_n = 0;
+    for (uint32_t i = 0; i < s->cpu->config.thread_n; i++)
+        busy_n += s->cpu->slots[i].slice_n > 0;
+    note_threads(s, busy_n);
+}
+
+void pn__split(struct pn_step *s, uint32_t item_n, uint32_t grain, uint64_t work, pn_slice_fn fn,
+               void *user) {
+    if (alone(s, item_n, grain, work, fn, user)) return;
+    struct split p = {s->cpu, fn, user, item_n, grain};
+    together(s, &p, run_slice);
+}
+
+void pn__split_dynamic(struct pn_step *s, uint32_t item_n, uint64_t work, pn_slice_fn fn,
+                       void *user) {
+    if (alone(s, item_n, 1, work, fn, user)) return;
+    struct split p = {s->cpu, fn, user, item_n, 1};
+    atomic_store_explicit(&s->cpu->next_item, 0, memory_order_relaxed);
+    together(s, &p, run_items);
+}

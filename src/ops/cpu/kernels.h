@@ -1,0 +1,187 @@
+/* The table of kernels: what an operation does to a range of its items, at one instruction-set
+ * level, in the orders of docs/KERNELS.md.
+ *
+ * The scalar reference (ref_*.c) is the definition: every level gives its bits. Until a level has
+ * kernels of its own, its table is the same source compiled for that instruction set; PN_LEVEL
+ * names the copy. Kernels allocate nothing and know no thread: ops/ splits the work and hands each
+ * thread its scratch. Any split gives the same bits.
+ *
+ * "Lane order" below: 16 partial sums, element k goes to lane k mod 16 by fmaf, k ascending, a tail
+ * counts as zeros; then lane j += lane j + s for s = 8, 4, 2, 1.
+ */
+#ifndef PN_OPS_CPU_KERNELS_H
+#define PN_OPS_CPU_KERNELS_H
+
+#include "ops/ops.h"
+
+#ifndef PN_LEVEL
+#define PN_LEVEL ref
+#endif
+#define PN_LEVEL_PASTE(name, level) pn__##name##_##level
+#define PN_LEVEL_NAME(name, level) PN_LEVEL_PASTE(name, level)
+#define PN_K(name) PN_LEVEL_NAME(name, PN_LEVEL) /* pn__name_ref, pn__name_avx2 … */
+
+#define PN_LANES 16
+
+/* ---- matmul ---- */
+
+/* The rows of a matmul's input, prepared for one kind of weights: q and d for Q32 and Q256, bf for
+ * BF16, x itself for F32. Memory: the scratch of the backend. Layouts put what one weight block
+ * needs of all rows together. */
+struct pn_acts {
+    const float *x; /* [row_n, col_n], rows x_stride apart */
+    uint64_t x_stride;
+    uint32_t row_n;
+    uint32_t col_n;
+    int8_t *q;     /* [col_n / block][row_n][block] codes; block is 32 or 256 */
+    float *d;      /* [col_n / block][row_n] scales; NaN for a block with a non-finite value */
+    int16_t *sums; /* [col_n / block][row_n][block / 16] sums of 16 codes */
+    uint16_t *bf;  /* [row_n][col_n up to a multiple of 32, zeros behind]: bfloat16, subnormals
+                      flushed; of each 32 the 16 odd elements, then the 16 even ones */
+};
+#define PN_ACT_SUM_LEN 16
+#define PN_ACT_KIND_N (PN_ACT_Q256 + 1)
+
+/* One weight matrix applied to prepared rows. */
+struct pn_mm {
+    const struct pn_acts *acts;
+    const struct pn_weight *w;
+    const float *bias; /* [w.row_n] or NULL */
+    struct pn_mat out; /* [acts.row_n, w.row_n] */
+};
+
+/* Weight rows that a matmul kernel works on at once. */
+#define PN_MM_ROWS 4
+
+/* A thread's own scratch. */
+struct pn_thread_scratch {
+    float *sums;     /* [row_max][PN_MM_ROWS] row dots in the making */
+    float *rows;     /* [PN_MM_ROWS][col_max up to a multiple of 32] weight rows as floats */
+    float *k_row;    /* [dim_max] one K or V vector as floats */
+    float *scores;   /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
+    float *group_v;  /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
+    float *merged_v; /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
+};
+
+/* ---- attention ---- */
+
+#define PN_GROUP_TOKENS (PN_GROUP_PAGES * PN_PAGE_TOKENS)
+/* Query vectors that share one walk over K and V. */
+#define PN_ATT_QUERIES 16
+
+/* Some rows of one sequence and some of the query heads of one KV head. */
+struct pn_att_tile {
+    const struct pn_page_table *table;
+    const struct pn_kv_shape *shape;
+    struct pn_heads q;
+    struct pn_heads out;
+    uint32_t layer_i;
+    uint32_t kv_head;
+    uint32_t row_i; /* first row in q and out */
+    uint32_t row_n;
+    uint32_t pos;    /* of the first row */
+    uint32_t head_i; /* first query head */
+    uint32_t head_n; /* row_n * head_n <= PN_ATT_QUERIES */
+    uint32_t window; /* 0: none */
+    float scale;
+};
+
+/* ---- recurrent layers ---- */
+
+/* Channels of one sequence. x, out: its first row. */
+struct pn_conv {
+    const float *x;
+    float *out;
+    uint64_t x_stride;
+    uint64_t out_stride;
+    float *state;   /* [kernel_n - 1, col_n] */
+    const float *w; /* [col_n, kernel_n] */
+    uint32_t row_n;
+    uint32_t col_n;
+    uint32_t kernel_n;
+};
+
+/* One value head of one sequence. Pointers are to its vector in the sequence's first row. */
+struct pn_delta {
+    float *state;   /* [v_dim, k_dim] */
+    const float *q; /* [k_dim], rows q_stride apart */
+    const float *k;
+    const float *v; /* [v_dim] */
+    float *out;     /* [v_dim] */
+    const float *g; /* one value a row: log of the decay */
+    const float *beta;
+    uint64_t q_stride;
+    uint64_t k_stride;
+    uint64_t v_stride;
+    uint64_t out_stride;
+    uint64_t g_stride;
+    uint64_t beta_stride;
+    uint32_t row_n;
+    uint32_t k_dim;
+    uint32_t v_dim;
+};
+
+/* ---- the table ---- */
+
+struct pn_kernels {
+    /* Prepares rows [lo, hi) of `acts`. NULL for F32, which is used as it is. */
+    void (*prepare[PN_ACT_KIND_N])(const struct pn_acts *acts, uint32_t lo, uint32_t hi);
+
+    /* Outputs [lo, hi) for all rows, by weight type: each weight row is read and unpacked once.
+     *  F32, F16: lane order over k of w * x.
+     *  BF16: 16 lanes; of each 32 elements lane j takes 2j + 1, then 2j; subnormal inputs count as
+     *        zeros of their sign and so does a subnormal sum after each fmaf (vdpbf16ps).
+     *  Others: units ascending, as quant.h says.
+     * Then times w.scale, then plus bias. NULL: no matmul type. */
+    void (*matmul[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                              const struct pn_thread_scratch *scratch);
+
+    /* One vector of n. r = 1 / sqrt(sum x^2 / n + eps), sum in lane order; out = (x * r) * w. */
+    void (*rms_norm)(const float *x, const float *w, float eps, float *out, uint32_t n);
+    /* r = 1 / max(sqrt(sum x^2), eps); x = (x * r) * scale. */
+    void (*l2_norm)(float *x, float eps, float scale, uint32_t n);
+
+    void (*add)(float *x, const float *y, uint32_t n);
+    void (*scale)(float *x, float f, uint32_t n);
+    /* By enum pn_act; out = act(gate) * up, the product rounded apart. out may be gate or up. */
+    void (*glu[PN_ACT_FN_N])(const float *gate, const float *up, float *out, uint32_t n);
+    void (*sigmoid_gate)(float *x, const float *gate, uint32_t n);
+    void (*silu_gate)(float *x, const float *z, uint32_t n);
+    /* beta = sigmoid(beta); g = a * softplus(g + dt). */
+    void (*delta_gates)(float *g, float *beta, const float *a, const float *dt, uint32_t n);
+
+    /* One head; table is cos, sin of dim_n / 2 pairs:
+     * x0 = fmaf(x0, cos, -(x1 * sin)), x1 = fmaf(x0, sin, x1 * cos). */
+    void (*rope)(float *x, const float *table, uint32_t dim_n, bool neox);
+
+    /* One head's vector to its bytes in a page, by format. F16: to nearest even. Q8_0, for each 32
+     * (the last block short): codes as an activation's (KERNELS), of which they take the scale
+     * am / 127 rounded to a half. A block with a non-finite value gets a NaN scale; a scale past
+     * the half's range becomes infinite, so that the block reads as no finite number. */
+    void (*kv_store[PN_KV_FORMAT_N])(const float *x, uint8_t *row, uint32_t dim);
+
+    /* out = softmax(scale * q.k) v for each query of the tile, as ops.h says.
+     * s = (q.k in lane order) * scale. In each group of PN_GROUP_TOKENS positions that has any for
+     * the query: m = max s, p = exp(s - m), l = sum p (lane t mod 16, tree), acc = fmaf(p, v, acc)
+     * over t ascending. Merging, ascending: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
+     * L = fmaf(l, b, L * a), A = fmaf(acc, b, A * a). At the end out = A / L. */
+    void (*attention)(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch);
+
+    /* Channels [lo, hi): y = fmaf over j ascending, from 0; out = silu(y). Then the state moves. */
+    void (*conv_silu)(const struct pn_conv *conv, uint32_t lo, uint32_t hi);
+
+    /* State rows [lo, hi), token by token, by row v: S *= exp(g); u = beta * (v - S.k);
+     * S = fmaf(u, k, S); out = S.q. Dots in lane order. */
+    void (*delta_net)(const struct pn_delta *delta, uint32_t lo, uint32_t hi);
+};
+
+/* What each ref_*.c puts into the table, and all of them. */
+void PN_K(init_matmul)(struct pn_kernels *k);
+void PN_K(init_attention)(struct pn_kernels *k);
+void PN_K(init_norm)(struct pn_kernels *k);
+void PN_K(init_act)(struct pn_kernels *k);
+void PN_K(init_rope)(struct pn_kernels *k);
+void PN_K(init_recurrent)(struct pn_kernels *k);
+void PN_K(init_kernels)(struct pn_kernels *k);
+
+#endif

@@ -1,0 +1,219 @@
+/* K and V stored in pages, and attention over them. */
+#include <math.h>
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/lanes.h"
+
+/* ---- rows of a page ---- */
+
+static void store_f32(const float *x, uint8_t *row, uint32_t dim) {
+    memcpy(row, x, (size_t)dim * sizeof *x);
+}
+
+static void store_f16(const float *x, uint8_t *row, uint32_t dim) {
+    for (uint32_t i = 0; i < dim; i++) {
+        uint16_t h = pn__f32_to_f16(x[i]);
+        memcpy(row + 2 * (size_t)i, &h, sizeof h);
+    }
+}
+
+static void store_q8_0(const float *x, uint8_t *row, uint32_t dim) {
+    uint32_t block_n = (dim + 31) / 32;
+    for (uint32_t b = 0; b < block_n; b++) {
+        uint32_t n = dim - b * 32 < 32 ? dim - b * 32 : 32;
+        int8_t q[32];
+        uint16_t d = pn__f32_to_f16(pn__quant_block(x + b * 32, q, n));
+        memcpy(row + 2 * (size_t)b, &d, sizeof d);
+        memcpy(row + 2 * (size_t)block_n + b * 32, q, n);
+    }
+}
+
+/* A half times a code is exact in float. */
+static void load_q8_0(const uint8_t *row, float *restrict out, uint32_t dim) {
+    uint32_t block_n = (dim + 31) / 32;
+    const uint8_t *codes = row + 2 * (size_t)block_n;
+    for (uint32_t b = 0; b < block_n; b++) {
+        uint32_t n = dim - b * 32 < 32 ? dim - b * 32 : 32;
+        float d;
+        pn__widen_f16(row + 2 * (size_t)b, &d, 1);
+        for (uint32_t i = 0; i < n; i++)
+            out[b * 32 + i] = d * (float)(int8_t)codes[b * 32 + i];
+    }
+}
+
+/* The vector as floats: in place, or widened into `buf`. */
+static const float *load_row(enum pn_kv_format format, const uint8_t *row, float *buf,
+                             uint32_t dim) {
+    switch (format) {
+    case PN_KV_F16:
+        pn__widen_f16(row, buf, dim);
+        return buf;
+    case PN_KV_Q8_0:
+        load_q8_0(row, buf, dim);
+        return buf;
+    case PN_KV_F32:
+        break;
+    }
+    return (const float *)(const void *)row;
+}
+
+/* ---- one tile ---- */
+
+/* A query's positions: lo … hi, both included. */
+struct span {
+    uint32_t lo;
+    uint32_t hi;
+};
+
+struct walk {
+    const struct pn_att_tile *tile;
+    const struct pn_thread_scratch *scratch;
+    uint32_t query_n;
+    uint32_t dim_stride; /* of group_v and merged_v */
+    struct span spans[PN_ATT_QUERIES];
+    float sum[PN_ATT_QUERIES]; /* of the group */
+    float max[PN_ATT_QUERIES];
+    float merged_sum[PN_ATT_QUERIES];
+    float merged_max[PN_ATT_QUERIES];
+    bool merged_any[PN_ATT_QUERIES];
+};
+
+static float *query_at(const struct pn_heads *h, const struct pn_att_tile *t, uint32_t i) {
+    return h->data + (t->row_i + i / t->head_n) * h->row_stride +
+           (t->head_i + i % t->head_n) * h->head_stride;
+}
+
+static struct span span_of(const struct pn_att_tile *t, uint32_t i) {
+    uint32_t pos = t->pos + i / t->head_n;
+    uint32_t lo = t->window && pos >= t->window ? pos - t->window + 1 : 0;
+    return (struct span){lo, pos};
+}
+
+/* The part of a span inside [from, to]; empty when lo > hi. */
+static struct span clip(struct span s, uint32_t from, uint32_t to) {
+    return (struct span){s.lo > from ? s.lo : from, s.hi < to ? s.hi : to};
+}
+
+static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool value,
+                             enum pn_kv_format *format) {
+    const struct pn_page_view *page = &t->table->pages[pos / PN_PAGE_TOKENS - t->table->first];
+    *format = page->format;
+    const uint8_t *layer = page->data + t->layer_i * pn__kv_layer_bytes(page->format, t->shape);
+    uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
+    uint64_t index = (uint64_t)t->kv_head * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS;
+    if (!value) return layer + index * k_bytes;
+    uint64_t k_part = (t->shape->head_n * PN_PAGE_TOKENS * k_bytes + 63) & ~(uint64_t)63;
+    return layer + k_part + index * pn__kv_row_bytes(page->format, t->shape->v_dim);
+}
+
+/* Scores of positions from … to, to scores[query][position - from]. */
+static void score(struct walk *w, uint32_t from, struct span all) {
+    const struct pn_att_tile *t = w->tile;
+    for (uint32_t pos = all.lo; pos <= all.hi; pos++) {
+        enum pn_kv_format format;
+        const uint8_t *row = row_at(t, pos, false, &format);
+        const float *k = load_row(format, row, w->scratch->k_row, t->shape->k_dim);
+        for (uint32_t i = 0; i < w->query_n; i++) {
+            if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
+            float dot = pn__dot(query_at(&t->q, t, i), k, t->shape->k_dim);
+            w->scratch->scores[i * PN_GROUP_TOKENS + pos - from] = dot * t->scale;
+        }
+    }
+}
+
+/* Scores to exp(s - max), with the group's maximum and sum. */
+static void soften(struct walk *w, uint32_t i, struct span local) {
+    float *s = w->scratch->scores + i * PN_GROUP_TOKENS;
+    float max = -INFINITY;
+    for (uint32_t t = local.lo; t <= local.hi; t++)
+        max = s[t] > max ? s[t] : max;
+    for (uint32_t t = local.lo; t <= local.hi; t++)
+        s[t] = pn__exp(s[t] - max);
+    float lanes[PN_LANES] = {0};
+    for (uint32_t t = local.lo; t <= local.hi; t++)
+        lanes[t % PN_LANES] += s[t];
+    w->max[i] = max;
+    w->sum[i] = pn__lanes_sum(lanes);
+}
+
+static void weigh(struct walk *w, uint32_t from, struct span all) {
+    const struct pn_att_tile *t = w->tile;
+    uint32_t dim = t->shape->v_dim;
+    for (uint32_t pos = all.lo; pos <= all.hi; pos++) {
+        enum pn_kv_format format;
+        const uint8_t *row = row_at(t, pos, true, &format);
+        const float *v = load_row(format, row, w->scratch->k_row, dim);
+        for (uint32_t i = 0; i < w->query_n; i++) {
+            if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
+            float p = w->scratch->scores[i * PN_GROUP_TOKENS + pos - from];
+            float *restrict acc = w->scratch->group_v + i * w->dim_stride;
+            for (uint32_t c = 0; c < dim; c++)
+                acc[c] = fmaf(p, v[c], acc[c]);
+        }
+    }
+}
+
+static void merge(struct walk *w, uint32_t i) {
+    uint32_t dim = w->tile->shape->v_dim;
+    const float *restrict acc = w->scratch->group_v + i * w->dim_stride;
+    float *restrict all = w->scratch->merged_v + i * w->dim_stride;
+    if (!w->merged_any[i]) {
+        w->merged_any[i] = true;
+        w->merged_max[i] = w->max[i];
+        w->merged_sum[i] = w->sum[i];
+        memcpy(all, acc, dim * sizeof *all);
+        return;
+    }
+    float max = w->max[i] > w->merged_max[i] ? w->max[i] : w->merged_max[i];
+    float a = pn__exp(w->merged_max[i] - max);
+    float b = pn__exp(w->max[i] - max);
+    w->merged_max[i] = max;
+    w->merged_sum[i] = fmaf(w->sum[i], b, w->merged_sum[i] * a);
+    for (uint32_t c = 0; c < dim; c++)
+        all[c] = fmaf(acc[c], b, all[c] * a);
+}
+
+/* Positions from … from + PN_GROUP_TOKENS - 1, as far as a query has any. */
+static void group(struct walk *w, uint32_t from, struct span all) {
+    uint32_t dim = w->tile->shape->v_dim;
+    score(w, from, all);
+    for (uint32_t i = 0; i < w->query_n; i++) {
+        struct span own = clip(w->spans[i], all.lo, all.hi);
+        if (own.lo > own.hi) continue;
+        soften(w, i, (struct span){own.lo - from, own.hi - from});
+        memset(w->scratch->group_v + i * w->dim_stride, 0, dim * sizeof(float));
+    }
+    weigh(w, from, all);
+    for (uint32_t i = 0; i < w->query_n; i++) {
+        struct span own = clip(w->spans[i], all.lo, all.hi);
+        if (own.lo <= own.hi) merge(w, i);
+    }
+}
+
+static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
+    struct walk w = {.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
+    w.dim_stride = tile->shape->v_dim;
+    struct span all = {UINT32_MAX, 0};
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        w.spans[i] = span_of(tile, i);
+        all.lo = w.spans[i].lo < all.lo ? w.spans[i].lo : all.lo;
+        all.hi = w.spans[i].hi > all.hi ? w.spans[i].hi : all.hi;
+    }
+    for (uint32_t g = all.lo / PN_GROUP_TOKENS; g <= all.hi / PN_GROUP_TOKENS; g++) {
+        uint32_t from = g * PN_GROUP_TOKENS;
+        group(&w, from, clip(all, from, from + PN_GROUP_TOKENS - 1));
+    }
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        float *out = query_at(&tile->out, tile, i);
+        const float *v = scratch->merged_v + i * w.dim_stride;
+        for (uint32_t c = 0; c < tile->shape->v_dim; c++)
+            out[c] = v[c] / w.merged_sum[i];
+    }
+}
+
+void PN_K(init_attention)(struct pn_kernels *k) {
+    k->kv_store[PN_KV_F32] = store_f32;
+    k->kv_store[PN_KV_F16] = store_f16;
+    k->kv_store[PN_KV_Q8_0] = store_q8_0;
+    k->attention = attention;
+}

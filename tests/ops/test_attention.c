@@ -1,0 +1,595 @@
+/* K and V in pages, and attention over them: against a softmax in double over what the pages hold,
+ * with a bound from the scores' own roundings, and the same bits whatever the cuts. */
+#include "ops/cpu/math.h"
+#include "ops/ops_test.h"
+
+#define LAYERS 2
+#define LAYER 1 /* the one under test: the other must stay as it was */
+#define UNTOUCHED 0xa5
+
+/* A sequence's K and V as floats, and the pages that they are written to. */
+struct cache {
+    struct pn_kv_shape shape;
+    uint32_t q_head_n;
+    uint32_t pos_n;
+    uint32_t window;
+    float scale;
+    float *k; /* [pos_n, head_n, k_dim] */
+    float *v;
+    float *q; /* [pos_n, q_head_n, k_dim] */
+    struct pn_page_view *pages;
+    uint32_t page_n;
+};
+
+static void pages_new(struct cache *c, const enum pn_kv_format *formats, uint32_t format_n) {
+    c->page_n = (c->pos_n + PN_PAGE_TOKENS - 1) / PN_PAGE_TOKENS;
+    c->pages = calloc(c->page_n, sizeof *c->pages);
+    assert_non_null(c->pages);
+    for (uint32_t i = 0; i < c->page_n; i++) {
+        enum pn_kv_format f = formats[i % format_n];
+        uint64_t bytes = pn__kv_layer_bytes(f, &c->shape) * LAYERS;
+        c->pages[i] = (struct pn_page_view){aligned_alloc(64, bytes), f};
+        assert_non_null(c->pages[i].data);
+        memset(c->pages[i].data, UNTOUCHED, bytes);
+    }
+}
+
+static void pages_free(struct cache *c) {
+    for (uint32_t i = 0; i < c->page_n; i++)
+        free(c->pages[i].data);
+    free(c->pages);
+}
+
+static float *floats_new(struct rng *r, uint64_t n, float scale) {
+    float *x = malloc(n * sizeof *x);
+    assert_non_null(x);
+    rng_fill(r, x, n, scale);
+    return x;
+}
+
+static void cache_init(struct cache *c, uint64_t seed, uint32_t pos_n, uint32_t head_n,
+                       uint32_t q_head_n, uint32_t k_dim, uint32_t v_dim) {
+    struct rng r = {seed};
+    *c = (struct cache){.shape = {head_n, k_dim, v_dim}, .q_head_n = q_head_n, .pos_n = pos_n};
+    c->scale = 1.0f / sqrtf((float)k_dim);
+    c->k = floats_new(&r, (uint64_t)pos_n * head_n * k_dim, 3);
+    c->v = floats_new(&r, (uint64_t)pos_n * head_n * v_dim, 2);
+    c->q = floats_new(&r, (uint64_t)pos_n * q_head_n * k_dim, 3);
+}
+
+static void cache_free(struct cache *c) {
+    pages_free(c);
+    free(c->k);
+    free(c->v);
+    free(c->q);
+}
+
+static struct pn_heads rows_of(float *x, uint32_t from, uint32_t row_n, uint32_t head_n,
+                               uint32_t dim) {
+    return heads(x + (uint64_t)from * head_n * dim, row_n, head_n, dim);
+}
+
+/* The batch of one sequence whose first lower pages are gone. */
+static struct pn_seq seq_of(const struct cache *c, uint32_t from, uint32_t row_n, uint32_t gone_n) {
+    struct pn_seq s = {.row_n = row_n, .pos = from};
+    s.tables[PN_PAGE_WINDOW] =
+        (struct pn_page_table){c->pages + gone_n, gone_n, c->page_n - gone_n};
+    return s;
+}
+
+static void write_rows(struct backend *b, struct cache *c, uint32_t from, uint32_t row_n) {
+    struct pn_seq seq = seq_of(c, from, row_n, 0);
+    struct pn_batch batch = {.seqs = &seq, .seq_n = 1, .row_n = row_n};
+    pn__op_kv_write(&b->step, &batch, PN_PAGE_WINDOW, LAYER, &c->shape,
+                    rows_of(c->k, from, row_n, c->shape.head_n, c->shape.k_dim),
+                    rows_of(c->v, from, row_n, c->shape.head_n, c->shape.v_dim));
+}
+
+static void attend_rows(struct backend *b, struct cache *c, uint32_t from, uint32_t row_n,
+                        float *out) {
+    uint32_t gone_n = 0;
+    if (c->window && from + 1 > c->window) gone_n = (from + 1 - c->window) / PN_PAGE_TOKENS;
+    struct pn_seq seq = seq_of(c, from, row_n, gone_n);
+    struct pn_batch batch = {.seqs = &seq, .seq_n = 1, .row_n = row_n};
+    pn__op_attention(&b->step, &batch, PN_PAGE_WINDOW, LAYER, &c->shape,
+                     rows_of(c->q, from, row_n, c->q_head_n, c->shape.k_dim), c->scale, c->window,
+                     heads(out, row_n, c->q_head_n, c->shape.v_dim));
+}
+
+/* Writes all K and V, in batches. */
+static void write_all(struct backend *b, struct cache *c) {
+    for (uint32_t at = 0; at < c->pos_n; at += BACKEND_ROW_MAX)
+        write_rows(b, c, at, c->pos_n - at < BACKEND_ROW_MAX ? c->pos_n - at : BACKEND_ROW_MAX);
+}
+
+/* ---- the layout of a page, read by the words of ops.h ---- */
+
+static void read_vector(const struct cache *c, uint32_t pos, uint32_t head, bool value,
+                        double *out) {
+    const struct pn_page_view *page = &c->pages[pos / PN_PAGE_TOKENS];
+    uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
+    uint64_t row_bytes = page->format == PN_KV_F32   ? 4 * dim
+                         : page->format == PN_KV_F16 ? 2 * dim
+                                                     : 2 * ((dim + 31) / 32) + dim;
+    uint64_t k_bytes = page->format == PN_KV_F32 ? 4 * c->shape.k_dim
+                       : page->format == PN_KV_F16
+                           ? 2 * c->shape.k_dim
+                           : 2 * ((c->shape.k_dim + 31) / 32) + c->shape.k_dim;
+    uint64_t k_part = (c->shape.head_n * PN_PAGE_TOKENS * k_bytes + 63) / 64 * 64;
+    const uint8_t *p = page->data + LAYER * pn__kv_layer_bytes(page->format, &c->shape) +
+                       (value ? k_part : 0) +
+                       (head * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS) * row_bytes;
+    for (uint32_t i = 0; i < dim; i++) {
+        float f;
+        uint16_t h;
+        if (page->format == PN_KV_F32) {
+            memcpy(&f, p + 4 * i, 4);
+        } else if (page->format == PN_KV_F16) {
+            memcpy(&h, p + 2 * i, 2);
+            f = pn__f16_to_f32(h);
+        } else {
+            memcpy(&h, p + 2 * (i / 32), 2);
+            f = pn__f16_to_f32(h) * (float)(int8_t)p[2 * ((dim + 31) / 32) + i];
+        }
+        out[i] = f;
+    }
+}
+
+/* ---- storing ---- */
+
+static const enum pn_kv_format all_formats[] = {PN_KV_F32, PN_KV_F16, PN_KV_Q8_0};
+
+static void check_stored(const struct cache *c, uint32_t pos, uint32_t head, bool value) {
+    uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
+    const float *x = (value ? c->v : c->k) + ((uint64_t)pos * c->shape.head_n + head) * dim;
+    double got[256];
+    read_vector(c, pos, head, value, got);
+    for (uint32_t b = 0; b < dim; b += 32) {
+        double am = 0;
+        for (uint32_t i = b; i < dim && i < b + 32; i++)
+            am = fmax(am, fabs((double)x[i]));
+        for (uint32_t i = b; i < dim && i < b + 32; i++) {
+            double bound = 0;
+            if (c->pages[pos / PN_PAGE_TOKENS].format == PN_KV_F16)
+                bound = fabs((double)x[i]) * 0x1p-11 + 0x1p-25;
+            /* Half a step, and the scale's rounding to a half (at least a subnormal one's) times
+             * the code. */
+            if (c->pages[pos / PN_PAGE_TOKENS].format == PN_KV_Q8_0)
+                bound = am / 127 * 0.5001 + fmax(am * 0x1p-11, 127 * 0x1p-25);
+            ASSERT_NEAR(got[i], x[i], bound);
+        }
+    }
+}
+
+static void test_write(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {8, 24, 64, 80};
+    for (size_t f = 0; f < PN_ARRAY_N(all_formats); f++) {
+        for (size_t i = 0; i < PN_ARRAY_N(dims); i++) {
+            struct cache c;
+            cache_init(&c, 100 + i, 150, 3, 3, dims[i], dims[(i + 1) % 4]);
+            for (uint32_t k = 0; k < dims[i]; k++)
+                c.k[k] = 0, c.k[3 * dims[i] + k] *= 1e-7f; /* a zero vector, a tiny one */
+            pages_new(&c, &all_formats[f], 1);
+            struct backend b;
+            backend_open(&b, PN_ISA_REF, 2);
+            write_all(&b, &c);
+            backend_close(&b);
+            for (uint32_t pos = 0; pos < c.pos_n; pos++)
+                for (uint32_t h = 0; h < 3; h++) {
+                    check_stored(&c, pos, h, false);
+                    check_stored(&c, pos, h, true);
+                }
+            /* The other layer and the slots past the last position are as they were. */
+            uint64_t layer_bytes = pn__kv_layer_bytes(all_formats[f], &c.shape);
+            for (uint64_t k = 0; k < layer_bytes; k++)
+                assert_int_equal(c.pages[0].data[k], UNTOUCHED);
+            uint64_t k_bytes = pn__kv_row_bytes(all_formats[f], dims[i]);
+            const uint8_t *last = c.pages[2].data + layer_bytes;
+            for (uint64_t k = 22 * k_bytes; k < 64 * k_bytes; k++)
+                assert_int_equal(last[k], UNTOUCHED);
+            cache_free(&c);
+        }
+    }
+}
+
+/* Non-finite values and scales past a half's range come out as no finite number. */
+static void test_write_non_finite(void **state) {
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    for (size_t i = 0; i < PN_ARRAY_N(bad); i++) {
+        for (size_t f = 0; f < PN_ARRAY_N(all_formats); f++) {
+            struct cache c;
+            double got[256];
+            cache_init(&c, 7, 3, 1, 1, 40, 40);
+            c.k[40 + 33] = bad[i];
+            pages_new(&c, &all_formats[f], 1);
+            struct backend b;
+            backend_open(&b, PN_ISA_REF, 1);
+            write_all(&b, &c);
+            backend_close(&b);
+            read_vector(&c, 1, 0, false, got);
+            if (all_formats[f] == PN_KV_F32)
+                assert_true(same_bits(&c.k[40 + 33], &bad[i], 1) && (float)got[0] == c.k[40]);
+            else
+                assert_false(isfinite(got[33]));
+            for (int k = 0; k < 32; k++)
+                assert_true(isfinite(got[k])); /* other blocks don't notice */
+            cache_free(&c);
+        }
+    }
+}
+
+static void test_row_bytes(void **state) {
+    (void)state;
+    assert_int_equal(pn__kv_row_bytes(PN_KV_F32, 24), 96);
+    assert_int_equal(pn__kv_row_bytes(PN_KV_F16, 24), 48);
+    assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 8), 10);
+    assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 24), 26);
+    assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 64), 68);
+    assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 80), 86);
+    struct pn_kv_shape s = {3, 24, 8};
+    assert_int_equal(pn__kv_layer_bytes(PN_KV_Q8_0, &s), 3 * 64 * 26 + 3 * 64 * 10);
+    s.head_n = 1;
+    assert_int_equal(pn__kv_layer_bytes(PN_KV_F32, &s), 64 * 96 + 64 * 32);
+}
+
+/* ---- attention ---- */
+
+/* One output vector in double, and how far float arithmetic in the canonical order may be off. */
+static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *out, double *bound) {
+    uint32_t dim = c->shape.k_dim;
+    uint32_t kv_head = head / (c->q_head_n / c->shape.head_n);
+    uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
+    const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * dim;
+    double *s = malloc((row + 1) * sizeof *s);
+    double vec[256], max = -HUGE_VAL, score_err = 0, sum = 0, size[256] = {0};
+    for (uint32_t t = lo; t <= row; t++) {
+        double dot = 0, abs_dot = 0;
+        read_vector(c, t, kv_head, false, vec);
+        for (uint32_t i = 0; i < dim; i++) {
+            dot += q[i] * vec[i];
+            abs_dot += fabs(q[i] * vec[i]);
+        }
+        s[t] = dot * c->scale;
+        max = fmax(max, s[t]);
+        /* Lane additions, tree, the scale's product, and s - max. */
+        double err = (dim / 16.0 + 1 + 4 + 1) * U * abs_dot * c->scale + 2 * U * fabs(s[t]);
+        score_err = fmax(score_err, err);
+    }
+    memset(out, 0, c->shape.v_dim * sizeof *out);
+    for (uint32_t t = lo; t <= row; t++) {
+        double p = exp(s[t] - max);
+        sum += p;
+        read_vector(c, t, kv_head, true, vec);
+        for (uint32_t i = 0; i < c->shape.v_dim; i++) {
+            out[i] += p * vec[i];
+            size[i] += fabs(p * vec[i]);
+        }
+    }
+    /* Both sums are off by the scores' errors (of s and of max), then by their own roundings: a
+     * group's chain of additions, and four for each merge. */
+    uint32_t chain_n = row - lo + 1 < 1024 ? row - lo + 1 : 1024;
+    double rel = expm1(2 * score_err) * 2 + (chain_n + chain_n / 16.0 + 16 + 8 * (row / 1024)) * U;
+    for (uint32_t i = 0; i < c->shape.v_dim; i++) {
+        out[i] /= sum;
+        bound[i] = rel * size[i] / sum + 0x1p-120;
+    }
+    free(s);
+}
+
+static void check_rows(const struct cache *c, uint32_t from, uint32_t row_n, const float *got) {
+    double want[256], bound[256];
+    for (uint32_t r = 0; r < row_n; r++)
+        for (uint32_t h = 0; h < c->q_head_n; h++) {
+            oracle(c, from + r, h, want, bound);
+            for (uint32_t i = 0; i < c->shape.v_dim; i++)
+                ASSERT_NEAR(got[(r * c->q_head_n + h) * c->shape.v_dim + i], want[i], bound[i]);
+        }
+}
+
+/* What same_everywhere runs: the last rows of a cache. */
+struct last_rows {
+    struct cache *c;
+    uint32_t row_n;
+};
+
+static void run_last(struct backend *b, void *user, float *out) {
+    struct last_rows *l = user;
+    attend_rows(b, l->c, l->c->pos_n - l->row_n, l->row_n, out);
+}
+
+static void check_cache(struct cache *c) {
+    struct backend b;
+    backend_open(&b, PN_ISA_REF, 2);
+    write_all(&b, c);
+    backend_close(&b);
+    struct last_rows l = {c, c->pos_n < 3 ? c->pos_n : 3};
+    uint64_t n = (uint64_t)l.row_n * c->q_head_n * c->shape.v_dim;
+    float *got = reference_run(run_last, &l, n);
+    check_rows(c, c->pos_n - l.row_n, l.row_n, got);
+    same_everywhere(run_last, &l, got, n);
+    guarded_free(got);
+}
+
+/* ---- the definition, bit by bit ---- */
+
+static float tree(float lanes[16]) {
+    for (int s = 8; s; s /= 2)
+        for (int j = 0; j < s; j++)
+            lanes[j] += lanes[j + s];
+    return lanes[0];
+}
+
+static float score_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t t) {
+    double k[256];
+    float lanes[16] = {0};
+    const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * c->shape.k_dim;
+    read_vector(c, t, head / (c->q_head_n / c->shape.head_n), false, k);
+    for (uint32_t i = 0; i < c->shape.k_dim; i++)
+        lanes[i % 16] = fmaf(q[i], (float)k[i], lanes[i % 16]);
+    return tree(lanes) * c->scale;
+}
+
+/* One group's maximum, sum and values; to are included. */
+static void group_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t from, uint32_t to,
+                     float *max, float *sum, float *acc) {
+    float lanes[16] = {0};
+    double v[256];
+    *max = -INFINITY;
+    memset(acc, 0, c->shape.v_dim * sizeof *acc);
+    for (uint32_t t = from; t <= to; t++)
+        *max = fmaxf(*max, score_of(c, row, head, t));
+    for (uint32_t t = from; t <= to; t++) {
+        float p = pn__exp(score_of(c, row, head, t) - *max);
+        lanes[t % 16] += p;
+        read_vector(c, t, head / (c->q_head_n / c->shape.head_n), true, v);
+        for (uint32_t i = 0; i < c->shape.v_dim; i++)
+            acc[i] = fmaf(p, (float)v[i], acc[i]);
+    }
+    *sum = tree(lanes);
+}
+
+static void canonical(const struct cache *c, uint32_t row, uint32_t head, float *out) {
+    uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
+    float max = 0, sum = 0, group[256], m, l;
+    for (uint32_t g = lo / 1024; g <= row / 1024; g++) {
+        uint32_t from = g * 1024 > lo ? g * 1024 : lo;
+        uint32_t to = g * 1024 + 1023 < row ? g * 1024 + 1023 : row;
+        bool first = g == lo / 1024;
+        group_of(c, row, head, from, to, &m, &l, first ? out : group);
+        float both = first ? m : fmaxf(max, m);
+        float a = pn__exp(max - both), b = pn__exp(m - both);
+        sum = first ? l : fmaf(l, b, sum * a);
+        for (uint32_t i = 0; !first && i < c->shape.v_dim; i++)
+            out[i] = fmaf(group[i], b, out[i] * a);
+        max = both;
+    }
+    for (uint32_t i = 0; i < c->shape.v_dim; i++)
+        out[i] /= sum;
+}
+
+static void test_definition(void **state) {
+    (void)state;
+    static const uint32_t windows[] = {0, 70, 1500};
+    for (size_t w = 0; w < PN_ARRAY_N(windows); w++) {
+        struct cache c;
+        float want[40];
+        cache_init(&c, 9000 + w, 2090, 2, 4, 24, 40);
+        c.window = windows[w];
+        pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
+        struct backend b;
+        backend_open(&b, PN_ISA_REF, 2);
+        write_all(&b, &c);
+        float *got = guarded_new(60 * 4 * 40);
+        attend_rows(&b, &c, 2030, 60, got);
+        backend_close(&b);
+        for (uint32_t r = 0; r < 60; r += 7)
+            for (uint32_t h = 0; h < 4; h++) {
+                canonical(&c, 2030 + r, h, want);
+                assert_true(same_bits(got + (r * 4 + h) * 40, want, 40));
+            }
+        guarded_check(got, 60 * 4 * 40);
+        guarded_free(got);
+        cache_free(&c);
+    }
+}
+
+static const uint32_t lengths[] = {1, 63, 64, 65, 1023, 1024, 1025, 2100};
+
+static void test_lengths(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {8, 24, 64, 80};
+    for (size_t i = 0; i < PN_ARRAY_N(lengths); i++)
+        for (size_t f = 0; f < PN_ARRAY_N(all_formats); f++) {
+            struct cache c;
+            uint32_t dim = dims[(i + f) % 4];
+            cache_init(&c, 1000 + i * 3 + f, lengths[i], 2, 6, dim, dim);
+            pages_new(&c, &all_formats[f], 1);
+            check_cache(&c);
+            cache_free(&c);
+        }
+}
+
+/* Every head size with every format; K and V of different sizes; formats mixed over the pages. */
+static void test_dims(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {8, 24, 64, 80};
+    for (size_t i = 0; i < PN_ARRAY_N(dims); i++) {
+        for (size_t f = 0; f <= PN_ARRAY_N(all_formats); f++) {
+            struct cache c;
+            cache_init(&c, 2000 + i * 4 + f, 200, 1 + i % 2, 4, dims[i], dims[(i + f) % 4]);
+            if (f < PN_ARRAY_N(all_formats))
+                pages_new(&c, &all_formats[f], 1);
+            else
+                pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
+            check_cache(&c);
+            cache_free(&c);
+        }
+    }
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    static const uint32_t windows[] = {1, 2, 63, 64, 65, 500, 1024, 1025, 5000};
+    for (size_t i = 0; i < PN_ARRAY_N(windows); i++) {
+        struct cache c;
+        cache_init(&c, 3000 + i, 1100, 1, 2, 24, 24);
+        c.window = windows[i];
+        pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
+        check_cache(&c);
+        cache_free(&c);
+    }
+}
+
+/* More query heads a KV head than a tile takes. */
+static void test_many_heads(void **state) {
+    (void)state;
+    struct cache c;
+    cache_init(&c, 4000, 70, 2, 2 * 19, 16, 16);
+    pages_new(&c, all_formats, 1);
+    check_cache(&c);
+    cache_free(&c);
+}
+
+/* Sharp and flat distributions: huge scores, equal scores, one position that takes all. */
+static void test_extreme_scores(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        struct cache c;
+        cache_init(&c, 5000, 1100, 1, 2, 32, 32);
+        for (uint64_t i = 0; i < 1100 * 2 * 32; i++)
+            c.q[i] = kind == 0 ? c.q[i] * 1000 : kind == 1 ? 0 : c.q[i] * 1e-3f;
+        if (kind == 2)
+            for (int i = 0; i < 32; i++)
+                c.k[17 * 32 + i] = 1e6f * c.q[1099 * 64 + i];
+        pages_new(&c, all_formats, 1);
+        check_cache(&c);
+        cache_free(&c);
+    }
+}
+
+/* Law 3: a prompt in any chunks, beside others or alone. */
+static void run_chunks(struct backend *b, struct cache *c, uint32_t from, uint32_t chunk,
+                       float *out) {
+    for (uint32_t at = from; at < c->pos_n; at += chunk) {
+        uint32_t n = c->pos_n - at < chunk ? c->pos_n - at : chunk;
+        write_rows(b, c, at, n);
+        attend_rows(b, c, at, n, out + (uint64_t)(at - from) * c->q_head_n * c->shape.v_dim);
+    }
+}
+
+static void check_chunks(struct cache *c, uint32_t from) {
+    static const uint32_t chunks[] = {1, 7, 64, 100};
+    uint64_t n = (uint64_t)(c->pos_n - from) * c->q_head_n * c->shape.v_dim;
+    float *want = NULL;
+    for (size_t i = 0; i < PN_ARRAY_N(chunks); i++) {
+        for (uint32_t t = 1; t <= 3; t++) {
+            struct backend b;
+            backend_open(&b, pn__isa_best(PN_ISA_NEON), t);
+            for (uint32_t at = 0; at < from; at += 64)
+                write_rows(&b, c, at, from - at < 64 ? from - at : 64);
+            float *got = guarded_new(n);
+            run_chunks(&b, c, from, chunks[i], got);
+            guarded_check(got, n);
+            backend_close(&b);
+            if (!want) {
+                want = got;
+                continue;
+            }
+            if (!same_bits(got, want, n)) fail_msg("chunks of %u, %u threads", chunks[i], t);
+            guarded_free(got);
+        }
+    }
+    guarded_free(want);
+}
+
+static void test_chunks(void **state) {
+    (void)state;
+    for (int window = 0; window < 2; window++) {
+        struct cache c;
+        cache_init(&c, 6000, 200, 2, 4, 24, 24);
+        c.window = window ? 50 : 0;
+        pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
+        check_chunks(&c, 0);
+        cache_free(&c);
+        cache_init(&c, 6001, 1070, 1, 3, 24, 24); /* over a group's end */
+        c.window = window ? 40 : 0;
+        pages_new(&c, &all_formats[1], 1);
+        check_chunks(&c, 970);
+        cache_free(&c);
+    }
+}
+
+static void test_beside_others(void **state) {
+    (void)state;
+    enum { SEQS = 4, HEADS_Q = 4, D = 24 };
+    static const uint32_t lens[SEQS] = {90, 1, 130, 65}, rows[SEQS] = {20, 1, 5, 65};
+    struct cache c[SEQS];
+    struct pn_seq seqs[SEQS];
+    uint32_t row_n = 0;
+    static float k[128 * 2 * D], v[128 * 2 * D], q[128 * HEADS_Q * D], out[128 * HEADS_Q * D];
+    struct backend b;
+    backend_open(&b, PN_ISA_REF, 3);
+    for (int i = 0; i < SEQS; i++) {
+        cache_init(&c[i], 7000 + i, lens[i], 2, HEADS_Q, D, D);
+        pages_new(&c[i], all_formats, PN_ARRAY_N(all_formats));
+        uint32_t from = lens[i] - rows[i];
+        for (uint32_t at = 0; at < from; at += 50)
+            write_rows(&b, &c[i], at, from - at < 50 ? from - at : 50);
+        seqs[i] = seq_of(&c[i], from, rows[i], 0);
+        seqs[i].row_i = row_n;
+        memcpy(k + row_n * 2 * D, c[i].k + from * 2 * D, rows[i] * 2 * D * 4);
+        memcpy(v + row_n * 2 * D, c[i].v + from * 2 * D, rows[i] * 2 * D * 4);
+        memcpy(q + row_n * HEADS_Q * D, c[i].q + from * HEADS_Q * D, rows[i] * HEADS_Q * D * 4);
+        row_n += rows[i];
+    }
+    struct pn_batch batch = {.seqs = seqs, .seq_n = SEQS, .row_n = row_n};
+    pn__op_kv_write(&b.step, &batch, PN_PAGE_WINDOW, LAYER, &c[0].shape, heads(k, row_n, 2, D),
+                    heads(v, row_n, 2, D));
+    pn__op_attention(&b.step, &batch, PN_PAGE_WINDOW, LAYER, &c[0].shape,
+                     heads(q, row_n, HEADS_Q, D), c[0].scale, 0, heads(out, row_n, HEADS_Q, D));
+    for (int i = 0; i < SEQS; i++) {
+        float *alone = guarded_new((uint64_t)rows[i] * HEADS_Q * D);
+        attend_rows(&b, &c[i], lens[i] - rows[i], rows[i], alone);
+        assert_true(
+            same_bits(out + seqs[i].row_i * HEADS_Q * D, alone, (uint64_t)rows[i] * HEADS_Q * D));
+        guarded_free(alone);
+    }
+    backend_close(&b);
+    for (int i = 0; i < SEQS; i++)
+        cache_free(&c[i]);
+}
+
+/* A NaN in K or V reaches every row that may see it, and no other. */
+static void test_non_finite(void **state) {
+    (void)state;
+    for (int in_v = 0; in_v < 2; in_v++) {
+        struct cache c;
+        cache_init(&c, 8000, 80, 1, 1, 16, 16);
+        c.window = 10;
+        (in_v ? c.v : c.k)[70 * 16 + 3] = NAN;
+        pages_new(&c, all_formats, 1);
+        struct backend b;
+        backend_open(&b, PN_ISA_REF, 1);
+        write_all(&b, &c);
+        float out[80 * 16];
+        attend_rows(&b, &c, 0, 80, out);
+        backend_close(&b);
+        for (int r = 0; r < 80; r++)
+            assert_int_equal(isnan(out[r * 16 + 3]) != 0, r >= 70 && r < 80);
+        cache_free(&c);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_row_bytes),        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_non_finite), cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_lengths),          cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_many_heads),
+        cmocka_unit_test(test_extreme_scores),   cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_beside_others),    cmocka_unit_test(test_non_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
