@@ -43,7 +43,10 @@ static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) 
         uint32_t to = part_bound(hi, op->share_n, part->w->row_n);
         if (from == to) continue;
         struct pn_mm mm = {.acts = &op->acts, .w = part->w, .bias = part->bias, .out = part->out};
-        op->s->cpu->kernels.matmul[part->w->type](&mm, from, to, &slot->scratch);
+        const struct pn_kernels *k = &op->s->cpu->kernels;
+        unsigned type = part->w->type;
+        bool narrow = part->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type];
+        (narrow ? k->matmul_narrow : k->matmul)[type](&mm, from, to, &slot->scratch);
         slot->swept_n[i] += to - from;
     }
 }
@@ -91,6 +94,7 @@ void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *p
     op.acts.x_stride = x.stride;
     op.acts.row_n = x.row_n;
     op.acts.col_n = x.col_n;
+    op.acts.tile = x.row_n < PN_TILE ? x.row_n : PN_TILE;
     for (uint32_t i = 0; i < n; i++) {
         assert(parts[i].w->col_n == x.col_n && parts[i].out.col_n == parts[i].w->row_n);
         assert(parts[i].out.row_n == x.row_n && s->cpu->kernels.matmul[parts[i].w->type]);

@@ -12,6 +12,7 @@
 /* ---- instruction sets ---- */
 
 void pn__init_kernels_avx2(struct pn_kernels *k);
+void pn__init_avx512(struct pn_kernels *k);
 
 typedef void (*init_fn)(struct pn_kernels *k);
 
@@ -22,6 +23,11 @@ static bool cpu_has(enum pn_isa isa) {
 #if defined(__x86_64__)
     case PN_ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case PN_ISA_AVX512:
+        return cpu_has(PN_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+               __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bf16");
 #endif
     default:
         return false;
@@ -33,9 +39,11 @@ static init_fn isa_init(enum pn_isa isa) {
     switch (isa) {
     case PN_ISA_REF:
         return pn__init_kernels_ref;
-#if PN_HAVE_AVX2
+#if PN_HAVE_X86
     case PN_ISA_AVX2:
         return pn__init_kernels_avx2;
+    case PN_ISA_AVX512:
+        return pn__init_avx512;
 #endif
     default:
         return NULL;
@@ -73,11 +81,18 @@ static uint32_t resolve_threads(uint32_t thread_n) {
     return n < PN_THREAD_MAX ? (uint32_t)n : PN_THREAD_MAX;
 }
 
+static uint64_t panel_size(uint64_t col_n) {
+    uint64_t group = (PN_PANEL_GROUP_BYTES(col_n) + 63) & ~(uint64_t)63;
+    return PN_PANEL_GROUPS * group <= PN_PANEL_CACHE_BYTES ? PN_PANEL_GROUPS * group : 2 * group;
+}
+
 /* The same walk counts and hands out. `slots` is NULL when counting. */
 static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
                    struct pn_acts *acts, struct pn_thread_slot *slots) {
     uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
-    uint64_t value_n = wide_n * c->row_max; /* both below 2^32 */
+    uint64_t tiled_rows = ((uint64_t)c->row_max + PN_TILE - 1) / PN_TILE * PN_TILE;
+    uint64_t value_n = wide_n * tiled_rows; /* both below 2^32 */
+    uint64_t panel_bytes = c->isa == PN_ISA_AVX512 ? panel_size(wide_n) : 0;
 
     acts->q = pn__arena_take(a, value_n, sizeof *acts->q);
     acts->d = pn__arena_take(a, value_n / 32, sizeof *acts->d);
@@ -88,6 +103,8 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
         struct pn_thread_scratch t;
         t.sums = pn__arena_take(a, (uint64_t)c->row_max * PN_MM_ROWS, sizeof(float));
         t.rows = pn__arena_take(a, wide_n * PN_MM_ROWS, sizeof(float));
+        t.panel = panel_bytes ? pn__arena_take(a, panel_bytes, 1) : NULL;
+        t.panel_bytes = panel_bytes;
         t.k_row = pn__arena_take(a, c->dim_max, sizeof(float));
         t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
         t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));

@@ -25,21 +25,32 @@
 
 /* ---- matmul ---- */
 
-/* The rows of a matmul's input, prepared for one kind of weights: q and d for Q32 and Q256, bf for
- * BF16, x itself for F32. Memory: the scratch of the backend. Layouts put what one weight block
- * needs of all rows together. */
+/* Input rows that a kernel takes at once. Prepared rows are laid out in tiles of that many (fewer
+ * where the matmul has fewer rows), so that a walk along K reads them in one stream. */
+#define PN_TILE 4
+
+/* The rows of a matmul's input, prepared for one kind of weights: q, d and sums for Q32 and Q256,
+ * bf for BF16, x itself for F32. Memory: the scratch of the backend. What stands in the last tile
+ * beyond row_n is undefined, but there. */
 struct pn_acts {
     const float *x; /* [row_n, col_n], rows x_stride apart */
     uint64_t x_stride;
     uint32_t row_n;
     uint32_t col_n;
-    int8_t *q;     /* [col_n / block][row_n][block] codes; block is 32 or 256 */
-    float *d;      /* [col_n / block][row_n] scales; NaN for a block with a non-finite value */
-    int16_t *sums; /* [col_n / block][row_n][block / 16] sums of 16 codes */
+    uint32_t tile; /* min(row_n, PN_TILE) */
+    int8_t *q;     /* [tiles][col_n / block][tile][block] codes; block is 32 or 256 */
+    float *d;      /* [tiles][col_n / block][tile] scales; NaN: a value that is not finite */
+    int16_t *sums; /* [tiles][col_n / block][tile][block / 16] sums of 16 codes */
     uint16_t *bf;  /* [row_n][col_n up to a multiple of 32, zeros behind]: bfloat16, subnormals
                       flushed; of each 32 the 16 odd elements, then the 16 even ones */
 };
 #define PN_ACT_SUM_LEN 16
+
+/* Where block b (of block_n a row) of row m stands in d, and in q and sums in units of a block. */
+static inline uint64_t pn__act_at(const struct pn_acts *a, uint64_t block_n, uint64_t b,
+                                  uint32_t m) {
+    return (m / a->tile * block_n + b) * a->tile + m % a->tile;
+}
 #define PN_ACT_KIND_N (PN_ACT_Q256 + 1)
 
 /* One weight matrix applied to prepared rows. */
@@ -52,11 +63,22 @@ struct pn_mm {
 
 /* Weight rows that a matmul kernel works on at once. */
 #define PN_MM_ROWS 4
+/* Kernels that take sixteen weight rows at once need as many. */
+#define PN_NARROW_ROWS 16
+
+/* A panel: up to this many groups of sixteen weight rows, of at most so many bytes a weight, small
+ * enough in all for a core's second-level cache where the rows allow it. At least two groups fit.
+ */
+#define PN_PANEL_GROUPS 4
+#define PN_PANEL_GROUP_BYTES(col_n) ((uint64_t)(col_n)*90 / 4)
+#define PN_PANEL_CACHE_BYTES (640u << 10)
 
 /* A thread's own scratch. */
 struct pn_thread_scratch {
-    float *sums;     /* [row_max][PN_MM_ROWS] row dots in the making */
-    float *rows;     /* [PN_MM_ROWS][col_max up to a multiple of 32] weight rows as floats */
+    float *sums;    /* [row_max][PN_MM_ROWS] row dots in the making */
+    float *rows;    /* [PN_MM_ROWS][col_max up to a multiple of 32] weight rows as floats */
+    uint8_t *panel; /* [panel_bytes] unpacked weights; NULL at levels that use none */
+    uint64_t panel_bytes;
     float *k_row;    /* [dim_max] one K or V vector as floats */
     float *scores;   /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
     float *group_v;  /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
@@ -135,6 +157,10 @@ struct pn_kernels {
      * Then times w.scale, then plus bias. NULL: no matmul type. */
     void (*matmul[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                               const struct pn_thread_scratch *scratch);
+
+    /* The same for matrices of fewer than PN_NARROW_ROWS rows, where a level has another way. */
+    void (*matmul_narrow[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                                     const struct pn_thread_scratch *scratch);
 
     /* One vector of n. r = 1 / sqrt(sum x^2 / n + eps), sum in lane order; out = (x * r) * w. */
     void (*rms_norm)(const float *x, const float *w, float eps, float *out, uint32_t n);

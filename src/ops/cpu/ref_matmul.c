@@ -13,7 +13,7 @@ static void prepare_blocks(const struct pn_acts *a, uint32_t block_n, uint32_t l
     for (uint32_t m = lo; m < hi; m++) {
         const float *x = a->x + m * a->x_stride;
         for (uint32_t b = 0; b < a->col_n / block_n; b++) {
-            uint64_t at = (uint64_t)b * a->row_n + m;
+            uint64_t at = pn__act_at(a, a->col_n / block_n, b, m);
             int8_t *q = a->q + at * block_n;
             a->d[at] = pn__quant_block(x + (uint64_t)b * block_n, q, block_n);
             for (uint32_t s = 0; s < sum_n; s++) {
@@ -229,13 +229,16 @@ INLINE void unit_rows(const struct wide_unit *units, uint32_t row_n, uint32_t n,
 
 INLINE void unit_rows_min(const struct wide_unit *units, uint32_t row_n, uint32_t n, bool has_min,
                           const struct pn_acts *a, uint64_t col, uint32_t block_n, float *f) {
-    uint64_t at = col / block_n * a->row_n;
-    const int8_t *q = a->q + at * block_n + col % block_n;
-    const int16_t *sums = a->sums + at * (block_n / PN_ACT_SUM_LEN);
-    if (has_min)
-        unit_rows(units, row_n, n, true, q, block_n, a->d + at, sums, a->row_n, f);
-    else
-        unit_rows(units, row_n, n, false, q, block_n, a->d + at, sums, a->row_n, f);
+    for (uint32_t m = 0; m < a->row_n; m += a->tile, f += a->tile * PN_MM_ROWS) {
+        uint64_t at = pn__act_at(a, a->col_n / block_n, col / block_n, m);
+        const int8_t *q = a->q + at * block_n + col % block_n;
+        const int16_t *sums = a->sums + at * (block_n / PN_ACT_SUM_LEN);
+        uint32_t m_n = a->row_n - m < a->tile ? a->row_n - m : a->tile;
+        if (has_min)
+            unit_rows(units, row_n, n, true, q, block_n, a->d + at, sums, m_n, f);
+        else
+            unit_rows(units, row_n, n, false, q, block_n, a->d + at, sums, m_n, f);
+    }
 }
 
 /* Rows row … row + row_n - 1 whole. */
@@ -247,6 +250,7 @@ INLINE void block_rows(const struct pn_mm *mm, uint32_t row, uint32_t row_n, uin
     pn_unit_fn unpack = pn__unit_fn(w->type);
     struct pn_unit unit;
     struct wide_unit units[PN_MM_ROWS];
+    memset(units, 0, sizeof units); /* the compiler can't see that all is filled */
 
     memset(f, 0, (uint64_t)a->row_n * PN_MM_ROWS * sizeof *f);
     for (uint64_t i = 0; i < w->col_n / n; i++) {
