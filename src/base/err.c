@@ -79,14 +79,13 @@ void pn__text_clean(char *text, size_t cap) {
     }
 }
 
-int pn__fail(struct pn_detail *d, int code, const char *fmt, ...) {
-    if (!d) return code;
+void pn__fail_set(struct pn_detail *d, const char *fmt, ...) {
+    if (!d) return;
     va_list ap;
     va_start(ap, fmt);
     if (vsnprintf(d->text, sizeof d->text, fmt, ap) < 0) d->text[0] = '\0';
     va_end(ap);
     pn__text_clean(d->text, sizeof d->text);
-    return code;
 }
 
 int pn__fail_in(struct pn_detail *d, int code, const char *prefix) {

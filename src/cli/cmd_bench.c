@@ -42,8 +42,7 @@ static int read_ids(const char *path, struct pn_ids *out, struct pn_detail *d) {
     if (!f) return pn__fail(d, PN_E_IO, "--tokens %s: %s", path, strerror(errno));
     int rc = 0;
     int id;
-    int got;
-    while (rc == 0 && (got = fscanf(f, "%d", &id)) == 1) {
+    while (rc == 0 && fscanf(f, "%d", &id) == 1) {
         if (out->n == out->cap) {
             size_t cap = out->cap ? 2 * out->cap : 4096;
             int32_t *bigger = pn__realloc_array(out->ids, cap, sizeof *bigger);

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "cli/engine_cli.h"
+
+#define PATH_BYTES 4096
 
 struct logits_run {
     FILE *f;
@@ -123,24 +126,37 @@ static int report(pn_engine *e, const struct pn_settings *s, const struct pn_ids
     return pn__print_json(j, d);
 }
 
-/* Computes into `path`.part and renames it when all is there. */
-static int to_file(pn_engine *e, const struct pn_settings *s, const struct pn_ids *ids,
-                   const char *path, struct logits_run *run, struct pn_detail *d) {
-    char part[4096];
-    if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part) {
+/* Opens what the rows are written to: `path`.part, renamed at the end, where `path` is a file or is
+ * to become one; `path` itself where it is a device or a pipe. */
+static int open_out(const char *path, char part[PATH_BYTES], struct logits_run *run,
+                    struct pn_detail *d) {
+    struct stat st;
+    bool direct = stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+    int n = snprintf(part, PATH_BYTES, direct ? "%s" : "%s.part", path);
+    if (n < 0 || n >= PATH_BYTES) {
         return pn__fail(d, PN_E_USAGE, "--out: a path of %zu characters", strlen(path));
     }
     run->f = fopen(part, "wb");
-    if (!run->f) return pn__fail(d, PN_E_IO, "--out %s: %s", part, strerror(errno));
-    int rc = compute(e, s, ids, run, d);
-    if (fclose(run->f) != 0 && !run->write_errno) run->write_errno = errno;
+    if (!run->f) return pn__fail(d, PN_E_IO, "--out %s: %s", path, strerror(errno));
+    return 0;
+}
+
+static int to_file(pn_engine *e, const struct pn_settings *s, const struct pn_ids *ids,
+                   const char *path, struct logits_run *run, struct pn_detail *d) {
+    char part[PATH_BYTES];
+    int rc = open_out(path, part, run, d);
+    if (rc) return rc;
+    bool direct = strcmp(part, path) == 0;
+    rc = compute(e, s, ids, run, d);
+    errno = 0;
+    if (fclose(run->f) != 0 && !run->write_errno) run->write_errno = errno ? errno : EIO;
     if (rc == 0 && run->write_errno) {
-        rc = pn__fail(d, PN_E_IO, "--out %s: %s", part, strerror(run->write_errno));
+        rc = pn__fail(d, PN_E_IO, "--out %s: %s", path, strerror(run->write_errno));
     }
-    if (rc == 0 && rename(part, path) != 0) {
+    if (rc == 0 && !direct && rename(part, path) != 0) {
         rc = pn__fail(d, PN_E_IO, "--out %s: %s", path, strerror(errno));
     }
-    if (rc) unlink(part);
+    if (rc && !direct) unlink(part);
     return rc;
 }
 

@@ -1,0 +1,60 @@
+# A thin front for cmake: every target is one or two commands that can be typed by hand.
+# docs/TESTING.md says what the test targets run.
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+BUILD = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) -j $(JOBS)
+CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
+
+.DEFAULT_GOAL := build
+.PHONY: build demo check dev asan tsan fuzz bench install format tidy clean
+
+build: ## the program, at build/release/pannier
+	@scripts/deps.sh build
+	$(call BUILD,release)
+
+demo: ## a small model answers a question; MODEL=FILE: that model
+	@scripts/deps.sh build demo
+	$(call BUILD,release)
+	@scripts/demo.sh build/release/pannier
+
+check: ## every test, and the fast ones once more under the sanitizers
+	@scripts/deps.sh build check
+	$(call BUILD,asan)
+	cd build/asan && $(CTEST) -L fast
+	$(call BUILD,check)
+	cd build/check && $(CTEST) --output-log ctest.log
+
+dev asan tsan: ## one build with all its tests
+	@scripts/deps.sh build check
+	$(call BUILD,$@)
+	cd build/$@ && $(CTEST)
+
+fuzz: ## the fuzz targets, SECONDS (30) each
+	@scripts/deps.sh build fuzz
+	$(call BUILD,fuzz)
+	@scripts/fuzz.sh build/fuzz $(or $(SECONDS),30)
+
+bench: ## speed of MODEL on this machine
+	$(call BUILD,release)
+	@test -n "$(MODEL)" || { echo "make bench MODEL=FILE" >&2; exit 2; }
+	build/release/pannier bench $(MODEL)
+
+install: ## program, libraries, headers and pkg-config files under PREFIX (and DESTDIR)
+	@scripts/deps.sh build
+	$(call BUILD,release,-DCMAKE_INSTALL_PREFIX=$(PREFIX))
+	cmake --install build/release
+
+format:
+	scripts/check_format.py --fix
+
+tidy: ## the linters alone
+	@scripts/deps.sh build check
+	cmake --preset check >/dev/null
+	scripts/check_includes.py
+	scripts/tidy.py
+	scripts/check_format.py
+	scripts/clang_tidy.py build/check
+
+clean:
+	rm -rf build
