@@ -49,6 +49,8 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
         if (rc) return rc;
     }
     rc = bind(e, d);
+    /* A file rewritten while it was read would leave a mixture of two models. */
+    if (rc == 0) rc = pn__gguf_check_unchanged(e->file.g, d);
     if (rc) return rc;
     struct pn_arena a;
     pn__arena_init(&a, e->work.data, e->work.bytes);
@@ -71,7 +73,7 @@ int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d,
     *out = NULL;
     pn_engine *e = pn__calloc(1, sizeof *e);
     if (!e) return pn__fail(d, PN_E_NOMEM, "engine");
-    int rc = pn__model_file_open(options->model_path, d, &e->file);
+    int rc = pn__model_file_open(options, d, &e->file);
     if (rc == 0) rc = pn__plan_make(&e->file, options, &e->plan, &e->shape, d);
     if (rc == 0) rc = load(e, options, d);
     if (rc) {
@@ -131,4 +133,8 @@ const char *pn_engine_isa(const pn_engine *e) {
 
 void pn_engine_stats(const pn_engine *e, struct pn_engine_stats *out) {
     *out = e->stats;
+}
+
+const char *pn_version(void) {
+    return PN_VERSION;
 }

@@ -21,6 +21,7 @@
 
 #define CHUNK_DEFAULT 512u
 #define SLOTS_DEFAULT 4u
+#define SLOTS_MAX 1024u
 #define SYSTEM_PAGE 4096u
 
 /* ---- plan ---- */
@@ -53,7 +54,8 @@ struct engine_shape {
     uint32_t chunk;
 };
 
-int pn__model_file_open(const char *path, struct pn_detail *d,
+/* Checks the options too: PN_E_INVALID. */
+int pn__model_file_open(const struct pn_engine_options *o, struct pn_detail *d,
                         struct model_file *out) PN_MUST_CHECK;
 void pn__model_file_close(struct model_file *f);
 
@@ -100,17 +102,17 @@ struct request {
 
 enum phase { PHASE_IDLE, PHASE_PREFILL, PHASE_DECODE };
 
-/* Sync: `taken` and `busy` under engine->lock; the rest belongs to the driver, except that a thread
- * that finds busy false under the lock may read `length` and `pending_n` (the driver clears busy
- * under the lock after its last write to them). */
+/* Sync: `taken`, `busy` and `cancel` under engine->lock; the rest belongs to the driver, except
+ * that a thread that finds busy false under the lock may read `length` and `pending_n` (the driver
+ * clears busy under the lock after its last write to them). */
 struct pn_session {
     pn_engine *engine;
     uint32_t slot_i;
     bool taken;
-    bool busy; /* a request is queued or under way */
+    bool busy;   /* a request is queued or under way */
+    bool cancel; /* it is to end at the next turn; never set without busy */
 
     enum phase phase;
-    bool cancel;
     struct request *request;
     uint32_t length;     /* positions in the cache */
     uint32_t fed_n;      /* of the request's prompt, the pending token first */
@@ -128,9 +130,7 @@ struct pn_session {
     struct pn_done done;
 };
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL };
 struct command {
-    enum command_kind kind;
     struct pn_session *session;
     struct request *request;
 };
@@ -159,6 +159,9 @@ struct pn_engine {
     uint32_t queue_n;
     struct pn_session *sessions; /* [plan.slots] */
 };
+
+/* Whether the request under way was cancelled. */
+bool pn__session_cancelled(pn_session *s);
 
 /* Takes the oldest command; false when there is none. */
 bool pn__queue_pop(pn_engine *e, struct command *out);

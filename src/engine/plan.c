@@ -8,9 +8,12 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"
+#include "ops/cpu/pool.h"
 
+/* UINT64_MAX, which no domain grants, when it wraps. */
 static uint64_t page_up(uint64_t bytes) {
-    return (bytes + SYSTEM_PAGE - 1) & ~(uint64_t)(SYSTEM_PAGE - 1);
+    uint64_t up;
+    return pn__align_u64(bytes, SYSTEM_PAGE, &up) ? UINT64_MAX : up;
 }
 
 /* Tensors of blocks that the model doesn't run (multi-token prediction) are named as unused; of old
@@ -57,16 +60,36 @@ static int count_tensors(struct model_file *f, struct pn_detail *d) {
     return rc ? rc : check_unused(f, d);
 }
 
-int pn__model_file_open(const char *path, struct pn_detail *d, struct model_file *out) {
+/* What a caller's code may have wrong, before a size is computed from it. */
+static int check_options(const struct pn_engine_options *o, struct pn_detail *d) {
+    if (!o->model_path) return pn__fail(d, PN_E_INVALID, "no model path");
+    if (o->slots > SLOTS_MAX) {
+        return pn__fail(d, PN_E_INVALID, "%u slots; at most %u", o->slots, SLOTS_MAX);
+    }
+    if (o->threads > PN_THREAD_MAX) {
+        return pn__fail(d, PN_E_INVALID, "%u threads; at most %u", o->threads, PN_THREAD_MAX);
+    }
+    if ((unsigned)o->kv > PN_KV_CHOICE_Q8_0 || (unsigned)o->weights > PN_WEIGHTS_COPY ||
+        (unsigned)o->isa > PN_ISA_CHOICE_NEON) {
+        return pn__fail(d, PN_E_INVALID, "no KV format %u, way of holding weights %u or ISA %u",
+                        (unsigned)o->kv, (unsigned)o->weights, (unsigned)o->isa);
+    }
+    return 0;
+}
+
+int pn__model_file_open(const struct pn_engine_options *o, struct pn_detail *d,
+                        struct model_file *out) {
     memset(out, 0, sizeof *out);
-    int rc = pn__gguf_open(path, d, &out->g);
+    int rc = check_options(o, d);
+    if (rc) return rc;
+    rc = pn__gguf_open(o->model_path, d, &out->g);
     if (rc) return rc;
     rc = pn__gguf_check_model(out->g, d);
     if (rc == 0) rc = pn__family_find(out->g, d, &out->family);
     if (rc == 0) rc = pn__model_hparams(out->g, out->family, &out->h, d);
     if (rc == 0) rc = count_tensors(out, d);
     if (rc) {
-        rc = pn__fail_in(d, rc, pn__gguf_path(out->g));
+        (void)pn__fail_in(d, rc, pn__gguf_path(out->g));
         pn__model_file_close(out);
     }
     return rc;
@@ -267,6 +290,7 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
         while (slots < SLOTS_DEFAULT && fits(f, o, ctx, slots + 1, weights, p)) {
             slots++;
         }
+        p->ctx_fit = ctx_fit(f, o, f->h.ctx_train, slots, weights, p);
     }
     rc = size_parts(f, o, ctx, slots, weights, p, shape, d);
     if (rc) return rc;
@@ -285,7 +309,7 @@ int pn_engine_plan(const struct pn_engine_options *options, struct pn_detail *d,
     struct model_file f;
     struct engine_shape shape;
     memset(out, 0, sizeof *out);
-    int rc = pn__model_file_open(options->model_path, d, &f);
+    int rc = pn__model_file_open(options, d, &f);
     if (rc) return rc;
     rc = pn__plan_make(&f, options, out, &shape, d);
     pn__model_file_close(&f);

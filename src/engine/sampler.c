@@ -93,6 +93,8 @@ int pn__sample(const struct pn_sampling *p, const float *logits, uint32_t n,
     uint32_t kept = 0;
     double head = 0.0;
     double floor = p->min_p > 0.0f ? log((double)p->min_p) : -INFINITY;
+    /* 1 is no cut at all: the sums' rounding must not make it one. */
+    double enough = p->top_p < 1.0f ? (double)p->top_p * mass : INFINITY;
     double weight = 0.0;
     while (kept < k) {
         if (kept == popped) {
@@ -100,7 +102,7 @@ int pn__sample(const struct pn_sampling *p, const float *logits, uint32_t n,
             popped++;
         }
         double rel = (double)scratch[n - 1 - kept].logit - max;
-        if (kept > 0 && (head >= (double)p->top_p * mass || rel < floor)) break;
+        if (kept > 0 && (head >= enough || rel < floor || rel == -INFINITY)) break;
         head += exp(rel);
         weight += exp(rel / (double)p->temp);
         kept++;

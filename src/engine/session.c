@@ -1,5 +1,6 @@
 /* Sessions as their callers see them: taking a slot, queueing requests. Everything that touches the
  * cache or a step happens in turn.c, on the driving thread. */
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -31,9 +32,24 @@ uint32_t pn_session_length(const pn_session *s) {
     return s->length;
 }
 
+/* Written so that NaN fails each of them. */
+static int check_sampling(const struct pn_sampling *p, struct pn_detail *d) {
+    const char *what = NULL;
+    if (!(p->temp >= 0.0f && p->temp < INFINITY)) what = "temp must be 0 or more";
+    if (p->top_k < 0) what = "top_k must be 0 or more";
+    if (!(p->top_p >= 0.0f && p->top_p <= 1.0f)) what = "top_p must be 0 to 1";
+    if (!(p->min_p >= 0.0f && p->min_p <= 1.0f)) what = "min_p must be 0 to 1";
+    if (!what) return 0;
+    return pn__fail(d, PN_E_INVALID, "temp %g, top_k %d, top_p %g, min_p %g: %s", (double)p->temp,
+                    p->top_k, (double)p->top_p, (double)p->min_p, what);
+}
+
 static int check_request(const struct pn_engine *e, const struct pn_request *r,
                          struct pn_detail *d) {
-    if (r->token_n == 0) return pn__fail(d, PN_E_INVALID, "empty prompt: 0 tokens");
+    if (r->token_n == 0 || !r->tokens) {
+        return pn__fail(d, PN_E_INVALID, "empty prompt: 0 tokens");
+    }
+    if (r->script_n && !r->script) return pn__fail(d, PN_E_INVALID, "a script without tokens");
     uint32_t vocab = e->file.h.vocab;
     for (uint32_t i = 0; i < r->token_n; i++) {
         if (r->tokens[i] < 0 || (uint32_t)r->tokens[i] >= vocab) {
@@ -48,7 +64,7 @@ static int check_request(const struct pn_engine *e, const struct pn_request *r,
                             r->script[i], i, vocab - 1);
         }
     }
-    return 0;
+    return check_sampling(&r->sampling, d);
 }
 
 static struct request *copy_request(const struct pn_request *r) {
@@ -82,7 +98,7 @@ static int push_request(pn_session *s, struct request *copy, struct pn_detail *d
                         "of %u",
                         copy->r.token_n, s->length + s->pending_n, e->plan.ctx);
     }
-    int rc = push(e, (struct command){.kind = COMMAND_SUBMIT, .session = s, .request = copy}, d);
+    int rc = push(e, (struct command){.session = s, .request = copy}, d);
     if (rc == 0) s->busy = true;
     return rc;
 }
@@ -100,12 +116,20 @@ int pn_session_submit(pn_session *s, const struct pn_request *request, struct pn
     return rc;
 }
 
+/* A flag and no command: it can't find the queue full. */
 int pn_session_cancel(pn_session *s, struct pn_detail *d) {
-    pn_engine *e = s->engine;
-    pthread_mutex_lock(&e->lock);
-    int rc = push(e, (struct command){.kind = COMMAND_CANCEL, .session = s}, d);
-    pthread_mutex_unlock(&e->lock);
-    return rc;
+    (void)d;
+    pthread_mutex_lock(&s->engine->lock);
+    s->cancel = s->busy;
+    pthread_mutex_unlock(&s->engine->lock);
+    return 0;
+}
+
+bool pn__session_cancelled(pn_session *s) {
+    pthread_mutex_lock(&s->engine->lock);
+    bool cancel = s->cancel;
+    pthread_mutex_unlock(&s->engine->lock);
+    return cancel;
 }
 
 bool pn__queue_pop(pn_engine *e, struct command *out) {

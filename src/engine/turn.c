@@ -1,6 +1,7 @@
 /* The driver. One turn: commands are carried out; a batch is made of every session with work (each
  * decoding session brings its last token, prompts share the chunk); one step computes it; results
  * go out. Sessions and their cache change here only, and never while a step is in progress. */
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,9 +23,9 @@ void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error) {
     struct pn_done done = s->done;
     s->request = NULL;
     s->phase = PHASE_IDLE;
-    s->cancel = false;
     pthread_mutex_lock(&e->lock);
     s->busy = false;
+    s->cancel = false;
     pthread_mutex_unlock(&e->lock);
     /* Last: the callback may submit the session's next request. */
     if (request->r.on_done) request->r.on_done(request->r.user, &done);
@@ -34,7 +35,6 @@ void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error) {
 static void start_request(struct pn_session *s, struct request *request) {
     s->request = request;
     s->phase = PHASE_PREFILL;
-    s->cancel = false;
     s->fed_n = 0;
     s->prompt_pending = s->pending_n != 0;
     s->prompt_n = s->pending_n + request->r.token_n;
@@ -47,12 +47,14 @@ static void start_request(struct pn_session *s, struct request *request) {
 static void run_commands(pn_engine *e) {
     struct command c;
     while (pn__queue_pop(e, &c)) {
-        if (c.kind == COMMAND_SUBMIT) start_request(c.session, c.request);
-        if (c.kind == COMMAND_CANCEL && c.session->request) c.session->cancel = true;
+        start_request(c.session, c.request);
     }
     for (uint32_t i = 0; i < e->plan.slots; i++) {
         struct pn_session *s = &e->sessions[i];
-        if (s->cancel) pn__session_finish(s, PN_STOP_CANCELLED, 0);
+        /* One that was submitted and cancelled since the queue was empty is still idle here. */
+        if (s->phase != PHASE_IDLE && pn__session_cancelled(s)) {
+            pn__session_finish(s, PN_STOP_CANCELLED, 0);
+        }
     }
 }
 
@@ -180,15 +182,28 @@ static void next_token(pn_engine *e, struct pn_session *s) {
     }
 }
 
-static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
+/* Fetches the session's rows of logits and shows them. A row with anything but finite numbers in it
+ * ends the request before anybody sees it, whoever chooses the tokens. */
+static int fetch_rows(pn_engine *e, struct pn_session *s, struct pn_step *step) {
     const struct pn_request *r = &s->request->r;
-    struct pn_mat logits = e->b.work.logits;
+    uint32_t vocab = e->file.h.vocab;
     for (uint32_t i = 0; i < s->step_out_n; i++) {
         uint32_t out_i = s->step_out_i + i;
-        pn__step_fetch(step, logits, out_i, e->b.logits);
+        pn__step_fetch(step, e->b.work.logits, out_i, e->b.logits);
         uint32_t position = s->length + (e->b.out_rows[out_i] - s->step_row_i);
-        if (r->on_logits) r->on_logits(r->user, position, e->b.logits, e->file.h.vocab);
+        for (uint32_t k = 0; k < vocab; k++) {
+            if (isfinite(e->b.logits[k])) continue;
+            return pn__fail(&s->done.detail, PN_E_NUMERIC,
+                            "logit of token %u behind position %u is %g", k, position,
+                            (double)e->b.logits[k]);
+        }
+        if (r->on_logits) r->on_logits(r->user, position, e->b.logits, vocab);
     }
+    return 0;
+}
+
+static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
+    int rc = fetch_rows(e, s, step);
     s->length += s->step_row_n;
     s->pending_n = 0;
     bool at_end = true;
@@ -198,7 +213,11 @@ static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
         e->stats.prefill_token_n += s->step_row_n;
         at_end = s->fed_n == s->prompt_n;
     }
-    if (at_end) next_token(e, s);
+    if (rc) {
+        pn__session_finish(s, PN_STOP_ERROR, rc);
+    } else if (at_end) {
+        next_token(e, s);
+    }
 }
 
 static bool any_work(pn_engine *e) {
@@ -235,7 +254,10 @@ int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
     make_batch(e, &b);
     if (b.row_n > 0) {
         int rc = check_map(e, d);
-        if (rc) return rc;
+        if (rc) {
+            *more = any_work(e);
+            return rc;
+        }
         struct pn_step step;
         pn__step_begin(&step, e->cpu);
         pn__model_forward(&e->model, &step, &b, &e->b.work);

@@ -49,7 +49,7 @@ static int open_stat(const char *path, const char *label, const struct gguf_spli
 /* The file to open for what the caller named: itself, or a folder's one model. */
 static int resolve(const char *path, struct pn_detail *d, char **out) {
     char label[PN_GGUF_LABEL_BYTES];
-    struct stat st;
+    struct stat st = {0};
     int fd;
     *out = NULL;
     if (path[0] == '\0') return pn__fail(d, PN_E_INVALID, "the model's path is empty");

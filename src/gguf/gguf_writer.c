@@ -42,7 +42,7 @@ struct pn_gguf_writer {
 static uint8_t *extend(struct bytes *b, uint64_t n) {
     uint64_t end;
     if (pn__add_u64(b->n, n, &end)) return NULL;
-    if (end > b->cap) {
+    if (end > b->cap || !b->p) {
         uint64_t cap = pn__max_u64(end, pn__max_u64(2 * b->cap, 256));
         uint8_t *p = pn__realloc_array(b->p, (size_t)cap, 1);
         if (!p) return NULL;
@@ -306,8 +306,8 @@ static int write_file(const char *path, const uint8_t *p, uint64_t n, struct pn_
 }
 
 int pn__gguf_w_file(const struct pn_gguf_writer *w, const char *path, struct pn_detail *d) {
-    uint8_t *p;
-    uint64_t n;
+    uint8_t *p = NULL;
+    uint64_t n = 0;
     int rc = pn__gguf_w_bytes(w, &p, &n, d);
     if (!rc) rc = write_file(path, p, n, d);
     pn__free(p);
@@ -319,8 +319,8 @@ int pn__gguf_w_split(const struct pn_gguf_writer *w, const char *prefix, uint32_
     struct gguf_split_name name = {(uint32_t)strlen(prefix), 1, shard_n};
     int rc = 0;
     for (uint32_t i = 0; i < shard_n && !rc; i++) {
-        uint8_t *p;
-        uint64_t n;
+        uint8_t *p = NULL;
+        uint64_t n = 0;
         char *path = pn__gguf_split_path(prefix, &name, i + 1);
         if (!path) return pn__fail(d, PN_E_NOMEM, "%.160s: no memory for a path", prefix);
         rc = pn__gguf_w_part_bytes(w, i, shard_n, &p, &n, d);

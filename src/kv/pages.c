@@ -1,5 +1,6 @@
 #include "kv/pages.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -40,9 +41,10 @@ uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind) {
     if (p->layer_n == 0) return 0;
     uint32_t all = pages_of(spec->ctx);
     if (p->window == 0) return all;
-    /* The first row of a step sees window - 1 tokens back, the last stands chunk - 1 further; a
-     * stretch of n tokens touches at most pages_of(n - 1) + 1 pages wherever it starts. */
-    uint32_t seen = pages_of((uint64_t)p->window + spec->chunk) + 1;
+    /* The first row of a step sees window - 1 tokens back, the last stands chunk - 1 further: a
+     * stretch of n = window + chunk - 1 tokens, which touches at most pages_of(n - 1) + 1 pages
+     * wherever it starts. */
+    uint32_t seen = pages_of((uint64_t)p->window + spec->chunk - 2) + 1;
     return seen < all ? seen : all;
 }
 
@@ -61,6 +63,8 @@ bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *s
             return false;
         }
     }
+    /* Pages are numbered in 32 bits. */
+    if (total / SYSTEM_PAGE > UINT32_MAX) return false;
     *kv_bytes = total;
     return !pn__mul_u64(state_entry_bytes(spec), spec->slot_n, state_bytes);
 }
@@ -80,8 +84,7 @@ static int pool_init(struct page_pool *pool, const struct pn_kv_spec *spec, enum
         pool->free_ids[i] = pool->page_n - 1 - i;
     }
     pool->free_n = pool->page_n;
-    return pn__block_new(PN_OWNER_KV, pool->page_bytes * pool->page_n, 0, d,
-                         &pool->block);
+    return pn__block_new(PN_OWNER_KV, pool->page_bytes * pool->page_n, 0, d, &pool->block);
 }
 
 static int seqs_init(struct pn_kv *kv, struct pn_detail *d) {
@@ -107,7 +110,8 @@ int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d, struct pn_kv 
     *out = NULL;
     uint64_t kv_bytes;
     uint64_t state_bytes;
-    if (spec->slot_n == 0 || spec->ctx == 0 || !pn__kv_bytes(spec, &kv_bytes, &state_bytes)) {
+    if (spec->slot_n == 0 || spec->ctx == 0 || spec->chunk == 0 ||
+        !pn__kv_bytes(spec, &kv_bytes, &state_bytes)) {
         return pn__fail(d, PN_E_INVALID, "KV cache of %u slots of %u tokens", spec->slot_n,
                         spec->ctx);
     }
@@ -150,10 +154,10 @@ struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i) {
     return &kv->seqs[i];
 }
 
+/* A pool holds as many pages as all sequences together may, and none holds more than its share: so
+ * one is free. */
 static int pool_take(struct page_pool *pool, struct pn_detail *d, uint32_t *id) {
-    if (pool->free_n == 0) {
-        return pn__fail(d, PN_E_NOFIT, "all %u KV pages are in use", pool->page_n);
-    }
+    assert(pool->free_n > 0);
     uint32_t i = pool->free_ids[pool->free_n - 1];
     if (!pool->committed[i]) {
         int rc = pn__block_commit(&pool->block, i * pool->page_bytes, pool->page_bytes);
@@ -193,6 +197,13 @@ static int extend_kind(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32
         drop_below(pool, seq, kind, (pos + 1 - spec->window) / PN_PAGE_TOKENS);
     }
     uint32_t end = pages_of((uint64_t)pos + n);
+    uint32_t max = pn__page_max(&kv->spec, (enum pn_page_kind)kind);
+    if (end > seq->first[kind] + max) {
+        return pn__fail(d, PN_E_NOFIT,
+                        "%u tokens at position %u take %u KV pages; a sequence has %u, for steps "
+                        "of %u tokens",
+                        n, pos, end - seq->first[kind], max, kv->spec.chunk);
+    }
     while (seq->first[kind] + seq->n[kind] < end) {
         uint32_t id = 0;
         int rc = pool_take(pool, d, &id);

@@ -39,7 +39,8 @@ uint64_t pn__page_bytes(const struct pn_page_spec *spec);
 /* Most pages of this kind that one sequence holds at once. */
 uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind);
 
-/* Exact bytes that pn__kv_new reserves, KV pages and state apart. False when a product wraps. */
+/* Exact bytes that pn__kv_new reserves, KV pages and state apart. False when a product wraps or
+ * page numbers would. */
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes);
 
 /* The cache of one sequence. */
@@ -63,8 +64,9 @@ struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i);
 
 /* Makes room for positions [pos, pos + n): pages that later tokens no longer see go back first,
  * then missing ones are taken. The positions continue the sequence (pos <= what it covers).
- * PN_E_CONTEXT past spec.ctx; PN_E_NOFIT when no page is free (impossible while each sequence keeps
- * to slot_n and chunk; the number is said). */
+ * PN_E_CONTEXT past spec.ctx; PN_E_NOFIT, with the numbers, when that is more pages than one
+ * sequence was given (impossible while n stays within spec.chunk); PN_E_NOMEM when the system has
+ * no memory for a page used for the first time. */
 int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n,
                   struct pn_detail *d) PN_MUST_CHECK;
 

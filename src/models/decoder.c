@@ -81,6 +81,7 @@ static void attention(const struct pn_model *m, const struct pn_layer *l, struct
     struct pn_mat table = pn__mat_rows(local ? w->rope_local : w->rope, n);
     pn__op_rope(s, rope, table, q);
     pn__op_rope(s, rope, table, k);
+    if (h->q_scale != 1.0f) pn__op_scale(s, qkv[0].out, h->q_scale);
 
     struct pn_kv_shape shape = {.head_n = h->kv_head_n, .k_dim = h->k_dim, .v_dim = h->v_dim};
     pn__op_kv_write(s, b, l->kind, l->kv_i, &shape, k, v);

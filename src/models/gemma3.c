@@ -1,10 +1,11 @@
-/* gemma3: five window layers to one full layer; norms after attention and feed-forward as well;
- * scaled embeddings, GELU. Window layers have a rope of their own, never scaled. */
+/* gemma3: five window layers to one full layer, unless the file says otherwise; norms after
+ * attention and feed-forward as well; scaled embeddings, GELU. Window layers have a rope of their
+ * own, never scaled. */
 #include <math.h>
 
 #include "models/model.h"
 
-#define FULL_EVERY 6
+#define FULL_EVERY_DEFAULT 6
 #define LOCAL_FREQ_BASE 10000.0f
 /* The 27B model, known by its depth, scales attention by the embedding's share of a head. */
 #define LAYER_N_27B 62
@@ -16,6 +17,10 @@ static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_deta
     if (rc == 0) {
         rc = pn__hp_u32(g, "attention.sliding_window", true, 1u << 24, &h->window, d);
     }
+    h->window_period = FULL_EVERY_DEFAULT;
+    if (rc == 0) {
+        rc = pn__hp_u32(g, "attention.sliding_window_pattern", false, 4096, &h->window_period, d);
+    }
     if (rc == 0) rc = pn__hp_f32(g, "final_logit_softcapping", false, &softcap, d);
     if (rc == 0) rc = pn__hp_f32(g, "rope.freq_base_swa", false, &local_base, d);
     if (rc) return rc;
@@ -26,10 +31,19 @@ static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_deta
     if (local_base <= 0.0f) {
         return pn__fail(d, PN_E_FORMAT, "gemma3.rope.freq_base_swa is %g", (double)local_base);
     }
-    h->window_period = FULL_EVERY;
+    if (h->window_period == 0) {
+        return pn__fail(
+            d, PN_E_UNSUPPORTED,
+            "gemma3.attention.sliding_window_pattern is 0; only one full layer in every "
+            "so many runs");
+    }
     h->embd_scale = sqrtf((float)h->embd);
-    h->ffn_act = PN_ACT_FN_GELU_TANH;
-    if (h->layer_n == LAYER_N_27B) h->attn_scale = 1.0f / sqrtf((float)(h->embd / h->head_n));
+    h->ffn_act = PN_ACT_FN_GELU_HALF;
+    /* q is scaled, not q.k: where the scale is no power of two the bits differ. */
+    h->q_scale = h->attn_scale;
+    uint32_t share = h->embd / h->head_n;
+    if (h->layer_n == LAYER_N_27B) h->q_scale = 1.0f / sqrtf((float)share);
+    h->attn_scale = 1.0f;
     h->rope_local = h->rope;
     h->rope_local.freq_base = (double)local_base;
     h->rope_local.freq_scale = 1.0;

@@ -107,18 +107,21 @@ static int read_rope_scaling(const struct pn_gguf *g, uint32_t ctx_train, struct
     rc = pn__hp_f32(g, "rope.scaling.factor", false, &factor, d);
     if (rc == 0 && factor == 0.0f) rc = pn__hp_f32(g, "rope.scale_linear", false, &factor, d);
     if (rc) return rc;
-    if (factor == 0.0f) factor = 1.0f;
-    if (factor < 0.0f) {
-        return pn__fail(d, PN_E_FORMAT, "rope scaling factor %g is negative", (double)factor);
-    }
     bool yarn = str_is(type, "yarn");
-    bool linear = str_is(type, "linear") || type.len == 0;
-    if (!yarn && !linear && !str_is(type, "none")) {
+    bool none = str_is(type, "none");
+    if (!yarn && !none && !str_is(type, "linear") && type.len != 0) {
         return pn__fail(d, PN_E_UNSUPPORTED,
                         "key '%s' is '%.*s'; this build knows: none, linear, yarn", key,
                         (int)(type.len < 64 ? type.len : 64), type.data);
     }
-    if (yarn || linear) rope->freq_scale = 1.0 / (double)factor;
+    if (factor == 0.0f && type.len != 0 && !none) {
+        return pn__fail(d, PN_E_FORMAT, "key '%s' is '%.*s', but rope.scaling.factor is missing",
+                        key, (int)type.len, type.data);
+    }
+    if (factor < 0.0f) {
+        return pn__fail(d, PN_E_FORMAT, "rope scaling factor %g is negative", (double)factor);
+    }
+    if (factor != 0.0f && !none) rope->freq_scale = 1.0 / (double)factor;
     return yarn ? read_yarn(g, ctx_train, rope, d) : 0;
 }
 
@@ -194,6 +197,7 @@ int pn__hparams_decoder(const struct pn_gguf *g, bool neox, struct pn_hparams *h
         return pn__fail(d, PN_E_FORMAT, "attention.layer_norm_rms_epsilon is %g", (double)h->eps);
     }
     h->embd_scale = 1.0f;
+    h->q_scale = 1.0f;
     h->ffn_act = PN_ACT_FN_SILU;
     float scale = 0.0f;
     rc = pn__hp_f32(g, "attention.scale", false, &scale, d);

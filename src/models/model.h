@@ -28,7 +28,8 @@ struct pn_hparams {
     uint32_t v_dim;
     bool q_gated; /* the q projection yields a gate of k_dim beside each query head */
     float eps;
-    float attn_scale;
+    float attn_scale; /* of q.k */
+    float q_scale;    /* of q before that; 1 */
     float embd_scale; /* of the token embedding; 1 */
     enum pn_act ffn_act;
     uint32_t window;           /* of window layers; 0: the model has none */

@@ -1,0 +1,281 @@
+/* The page pool: window pages go back exactly when no later token sees them, no page belongs to two
+ * sequences, and the ledger knows each page from its first use on. */
+#include "base/alloc.h"
+#include "kv/pages.h"
+#include "support/pn_test.h"
+
+#define CTX 1500u
+#define SLOTS 2u
+
+static struct pn_kv_spec spec_of(uint32_t window, uint32_t chunk, enum pn_kv_format format) {
+    struct pn_kv_spec s = {.state_bytes = 5000, .ctx = CTX, .slot_n = SLOTS, .chunk = chunk};
+    struct pn_kv_shape shape = {.head_n = 2, .k_dim = 24, .v_dim = 8};
+    s.kinds[PN_PAGE_FULL] = (struct pn_page_spec){.layer_n = 1, .shape = shape, .format = format};
+    s.kinds[PN_PAGE_WINDOW] =
+        (struct pn_page_spec){.layer_n = 3, .window = window, .shape = shape, .format = format};
+    return s;
+}
+
+static struct pn_kv *new_kv(const struct pn_kv_spec *spec) {
+    struct pn_detail d = {{0}};
+    struct pn_kv *kv;
+    PN_ASSERT_OK(pn__kv_new(spec, &d, &kv), &d);
+    return kv;
+}
+
+static pn_ledger_row booked(unsigned owner) {
+    pn_ledger_view v;
+    pn_ledger_read(&v);
+    return v.cells[PN_PLACE_HOST][owner];
+}
+
+/* What a page's first bytes are to say about who holds it. */
+struct mark {
+    uint32_t seq_i;
+    uint32_t kind;
+    uint32_t page_i;
+};
+
+/* Marks pages that are new since the last call (`seen_end`) and expects older marks untouched. */
+static void check_marks(struct pn_kv *kv, uint32_t seq_i, int kind, uint32_t *seen_end) {
+    struct pn_page_table t[PN_PAGE_KIND_N];
+    pn__kv_tables(kv, seq_i, t);
+    for (uint32_t i = 0; i < t[kind].n; i++) {
+        struct mark want = {seq_i, (uint32_t)kind, t[kind].first + i};
+        if (want.page_i >= *seen_end) memcpy(t[kind].pages[i].data, &want, sizeof want);
+        assert_memory_equal(t[kind].pages[i].data, &want, sizeof want);
+    }
+    *seen_end = t[kind].first + t[kind].n;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Both sequences walk to the end of the context, the second one step behind. Returns the most
+ * window pages that one of them held. */
+static uint32_t walk(const struct pn_kv_spec *spec, uint32_t first_n) {
+    struct pn_kv *kv = new_kv(spec);
+    uint32_t window = spec->kinds[PN_PAGE_WINDOW].window;
+    uint32_t pos[SLOTS] = {0};
+    uint32_t seen_end[SLOTS][PN_PAGE_KIND_N] = {{0}};
+    uint32_t most = 0;
+    while (pos[SLOTS - 1] < CTX) {
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            struct pn_detail d = {{0}};
+            struct pn_page_table t[PN_PAGE_KIND_N];
+            uint32_t n = min_u32(pos[i] ? spec->chunk : first_n, CTX - pos[i]);
+            if (n == 0) continue;
+            PN_ASSERT_OK(pn__kv_extend(kv, i, pos[i], n, &d), &d);
+            pn__kv_tables(kv, i, t);
+            uint32_t end = (pos[i] + n + PN_PAGE_TOKENS - 1) / PN_PAGE_TOKENS;
+            uint32_t lowest = pos[i] + 1 > window ? pos[i] + 1 - window : 0;
+            assert_int_equal(t[PN_PAGE_WINDOW].first, lowest / PN_PAGE_TOKENS);
+            assert_int_equal(t[PN_PAGE_WINDOW].first + t[PN_PAGE_WINDOW].n, end);
+            assert_int_equal(t[PN_PAGE_FULL].first, 0);
+            assert_int_equal(t[PN_PAGE_FULL].n, end);
+            assert_true(t[PN_PAGE_WINDOW].n <= pn__page_max(spec, PN_PAGE_WINDOW));
+            if (t[PN_PAGE_WINDOW].n > most) most = t[PN_PAGE_WINDOW].n;
+            pos[i] += n;
+            for (uint32_t k = 0; k < SLOTS; k++) {
+                check_marks(kv, k, PN_PAGE_FULL, &seen_end[k][PN_PAGE_FULL]);
+                check_marks(kv, k, PN_PAGE_WINDOW, &seen_end[k][PN_PAGE_WINDOW]);
+            }
+        }
+    }
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL), SLOTS * ((CTX + 63) / 64));
+    pn__kv_free(kv);
+    return most;
+}
+
+static void window_pages(void **state) {
+    (void)state;
+    static const uint32_t windows[] = {1, 8, 16, 64, 65, 100};
+    static const uint32_t chunks[] = {1, 7, 64, 512};
+    for (size_t w = 0; w < PN_ARRAY_N(windows); w++) {
+        for (size_t c = 0; c < PN_ARRAY_N(chunks); c++) {
+            struct pn_kv_spec spec = spec_of(windows[w], chunks[c], PN_KV_F16);
+            uint32_t most = 0;
+            for (uint32_t first = 1; first <= min_u32(chunks[c], 64); first++) {
+                uint32_t got = walk(&spec, first);
+                if (got > most) most = got;
+            }
+            /* The bound is reached: a page less would be too few, one more a waste. */
+            if (most != pn__page_max(&spec, PN_PAGE_WINDOW)) {
+                fail_msg("window %u, chunk %u: at most %u pages held, %u planned", windows[w],
+                         chunks[c], most, pn__page_max(&spec, PN_PAGE_WINDOW));
+            }
+        }
+    }
+}
+
+static void exact_bytes(void **state) {
+    (void)state;
+    for (int format = 0; format < PN_KV_FORMAT_N; format++) {
+        struct pn_kv_spec spec = spec_of(100, 64, (enum pn_kv_format)format);
+        uint64_t kv_bytes;
+        uint64_t state_bytes;
+        assert_true(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+        /* 64 tokens of 2 heads, 24 keys and 8 values; parts to 64 bytes, pages to 4096. */
+        static const uint64_t head_bytes[PN_KV_FORMAT_N][2] = {{96, 32}, {48, 16}, {26, 10}};
+        uint64_t layer = 128 * (head_bytes[format][0] + head_bytes[format][1]);
+        uint64_t full = (layer + 4095) / 4096 * 4096;
+        uint64_t window = (3 * layer + 4095) / 4096 * 4096;
+        /* 163 tokens touch at most 4 pages; 1500 are 24. */
+        assert_int_equal(pn__page_bytes(&spec.kinds[PN_PAGE_FULL]), full);
+        assert_int_equal(kv_bytes, SLOTS * (24 * full + 4 * window));
+        assert_int_equal(state_bytes, SLOTS * 8192);
+
+        struct pn_kv *kv = new_kv(&spec);
+        assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, kv_bytes);
+        assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 0);
+        assert_int_equal(booked(PN_OWNER_STATE).reserved_bytes, state_bytes);
+        assert_int_equal(booked(PN_OWNER_STATE).committed_bytes, state_bytes);
+        pn__kv_free(kv);
+        assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, 0);
+        assert_int_equal(booked(PN_OWNER_STATE).reserved_bytes, 0);
+    }
+}
+
+static void sizes_that_wrap(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv *kv;
+    uint64_t kv_bytes;
+    uint64_t state_bytes;
+    struct pn_kv_spec spec = spec_of(8, 64, PN_KV_F32);
+    spec.slot_n = 1u << 20; /* 2^32 full pages and more */
+    spec.ctx = 1u << 24;
+    assert_false(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+    assert_int_equal(pn__kv_new(&spec, &d, &kv), PN_E_INVALID);
+    assert_null(kv);
+    spec = spec_of(8, 64, PN_KV_F32);
+    spec.kinds[PN_PAGE_FULL].layer_n = UINT32_MAX;
+    spec.kinds[PN_PAGE_FULL].shape.head_n = 1u << 12;
+    spec.kinds[PN_PAGE_FULL].shape.k_dim = 1u << 11;
+    spec.ctx = 1u << 24;
+    assert_false(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+    spec = spec_of(8, 64, PN_KV_F32);
+    spec.state_bytes = UINT64_MAX - 5000;
+    assert_false(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+    spec = spec_of(8, 0, PN_KV_F32);
+    assert_int_equal(pn__kv_new(&spec, &d, &kv), PN_E_INVALID);
+}
+
+/* A page is booked when it is first used, and not again when it comes back from another. */
+static void commits_are_booked(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv_spec spec = spec_of(64, 64, PN_KV_F16);
+    struct pn_kv *kv = new_kv(&spec);
+    uint64_t full = pn__page_bytes(&spec.kinds[PN_PAGE_FULL]);
+    uint64_t window = pn__page_bytes(&spec.kinds[PN_PAGE_WINDOW]);
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 0, 1, &d), &d);
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, full + window);
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 1, 63, &d), &d);
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, full + window);
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 64, 64, &d), &d);
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 2 * (full + window));
+    /* Token 128 sees back to 65: page 0 goes back and serves again as page 2. */
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 128, 1, &d), &d);
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 3 * full + 2 * window);
+    pn__kv_reset(kv, 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL), 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_WINDOW), 0);
+    PN_ASSERT_OK(pn__kv_extend(kv, 1, 0, 64, &d), &d);
+    PN_ASSERT_OK(pn__kv_extend(kv, 1, 64, 64, &d), &d);
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 3 * full + 2 * window);
+    pn__kv_free(kv);
+}
+
+static void reset_clears_state(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv_spec spec = spec_of(8, 64, PN_KV_Q8_0);
+    struct pn_kv *kv = new_kv(&spec);
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 0, 64, &d), &d);
+    uint8_t *mine = pn__kv_seq(kv, 0)->state;
+    uint8_t *other = pn__kv_seq(kv, 1)->state;
+    for (uint32_t i = 0; i < spec.state_bytes; i++) {
+        assert_int_equal(mine[i] | other[i], 0);
+    }
+    memset(mine, 0xff, spec.state_bytes);
+    memset(other, 0xee, spec.state_bytes);
+    pn__kv_reset(kv, 0);
+    for (uint32_t i = 0; i < spec.state_bytes; i++) {
+        assert_int_equal(mine[i], 0);
+        assert_int_equal(other[i], 0xee);
+    }
+    struct pn_page_table t[PN_PAGE_KIND_N];
+    pn__kv_tables(kv, 0, t);
+    assert_int_equal(t[PN_PAGE_FULL].n + t[PN_PAGE_WINDOW].n, 0);
+    assert_int_equal(t[PN_PAGE_WINDOW].first, 0);
+    PN_ASSERT_OK(pn__kv_extend(kv, 0, 0, 1, &d), &d);
+    pn__kv_free(kv);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv_spec spec = spec_of(64, 64, PN_KV_F16);
+    struct pn_kv *kv = new_kv(&spec);
+    assert_int_equal(pn__kv_extend(kv, 0, 0, CTX + 1, &d), PN_E_CONTEXT);
+    assert_non_null(strstr(d.text, "1501"));
+    assert_non_null(strstr(d.text, "1500"));
+    assert_int_equal(pn__kv_extend(kv, 0, UINT32_MAX, UINT32_MAX, &d), PN_E_CONTEXT);
+    /* More tokens at once than the pool was sized for: 512 of them need 8 pages, 3 are there. */
+    assert_int_equal(pn__page_max(&spec, PN_PAGE_WINDOW), 3);
+    assert_int_equal(pn__kv_extend(kv, 0, 0, 512, &d), PN_E_NOFIT);
+    assert_non_null(strstr(d.text, "512 tokens"));
+    assert_non_null(strstr(d.text, "8 KV pages"));
+    assert_non_null(strstr(d.text, "has 3"));
+    /* The other sequence can still use its own. */
+    PN_ASSERT_OK(pn__kv_extend(kv, 1, 0, 64, &d), &d);
+    pn__kv_free(kv);
+}
+
+static void kinds_without_layers(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv_spec spec = spec_of(0, 64, PN_KV_F16);
+    spec.kinds[PN_PAGE_WINDOW].layer_n = 0;
+    spec.kinds[PN_PAGE_FULL].layer_n = 0;
+    spec.state_bytes = 0;
+    struct pn_kv *kv = new_kv(&spec);
+    assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, 0);
+    PN_ASSERT_OK(pn__kv_extend(kv, 1, 0, CTX, &d), &d);
+    assert_null(pn__kv_seq(kv, 1)->state);
+    pn__kv_reset(kv, 1);
+    pn__kv_free(kv);
+}
+
+static void every_allocation_fails_once(void **state) {
+    (void)state;
+    struct pn_kv_spec spec = spec_of(64, 64, PN_KV_F16);
+    int rc = PN_E_NOMEM;
+    uint32_t n = 0;
+    while (rc) {
+        struct pn_kv *kv;
+        pn__alloc_fail_nth(++n);
+        rc = pn__kv_new(&spec, NULL, &kv);
+        pn__alloc_fail_nth(0);
+        if (rc) {
+            assert_int_equal(rc, PN_E_NOMEM);
+            assert_null(kv);
+        }
+        pn__kv_free(kv);
+        assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, 0);
+        assert_int_equal(booked(PN_OWNER_STATE).reserved_bytes, 0);
+    }
+    assert_true(n > 10);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(window_pages),         cmocka_unit_test(exact_bytes),
+        cmocka_unit_test(sizes_that_wrap),      cmocka_unit_test(commits_are_booked),
+        cmocka_unit_test(reset_clears_state),   cmocka_unit_test(refusals),
+        cmocka_unit_test(kinds_without_layers), cmocka_unit_test(every_allocation_fails_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
