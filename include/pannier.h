@@ -89,7 +89,8 @@ int pn_engine_plan(const struct pn_engine_options *options, struct pn_detail *d,
 /* Plans, reserves, loads. PN_E_NOFIT before anything is taken. The engine is the caller's. */
 int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d, pn_engine **out);
 
-/* Ends all sessions and gives everything back. Takes NULL. Not while another thread drives. */
+/* Ends all sessions and gives everything back. Takes NULL. Not while another thread drives. A
+ * request under way ends without its on_done. */
 void pn_engine_free(pn_engine *engine);
 
 /* The plan that was carried out; the model's vocabulary size; threads and instruction set in use.
@@ -140,6 +141,8 @@ struct pn_request {
     uint32_t script_n;
     bool all_logits; /* on_logits for every prompt row, not only where a token is chosen */
 
+    /* After each step of the prompt: done of total tokens. */
+    void (*on_prompt)(void *user, uint32_t done, uint32_t total);
     /* Return false to stop after this token. */
     bool (*on_token)(void *user, int32_t token);
     /* Logits of the row after `position`; valid during the call. */
@@ -152,12 +155,14 @@ struct pn_request {
 /* Takes a free slot. PN_E_BUSY when all are taken. */
 int pn_session_new(pn_engine *engine, struct pn_detail *d, pn_session **out);
 
-/* Queues a request. PN_E_INVALID (no token, a token outside the vocabulary), PN_E_CONTEXT when the
+/* Queues a request. PN_E_INVALID (no token, a token outside the vocabulary, a sampling
+ * value out of its range), PN_E_CONTEXT when the
  * prompt doesn't fit behind what the session holds, PN_E_STATE while a request is under way,
  * PN_E_BUSY when the queue is full, PN_E_NOMEM. On failure no callback runs. */
 int pn_session_submit(pn_session *session, const struct pn_request *request, struct pn_detail *d);
 
-/* Ends the request under way at the next turn, if any; its on_done says PN_STOP_CANCELLED. */
+/* Ends the request under way at the next turn, if any; its on_done says PN_STOP_CANCELLED. Always
+ * 0: it can't be lost in a full queue. */
 int pn_session_cancel(pn_session *session, struct pn_detail *d);
 
 /* Tokens that the session holds. Driving thread only. */

@@ -29,6 +29,7 @@ struct run {
     int rc; /* trouble inside a callback */
     struct pn_detail *d;
     struct pn_done done;
+    struct pn_progress progress;
     uint64_t seed;
 };
 
@@ -56,6 +57,11 @@ static int keep_token(struct run *r, int32_t token) {
     }
     l->ids[l->n++] = token;
     return 0;
+}
+
+static void on_prompt(void *user, uint32_t done, uint32_t total) {
+    struct run *r = user;
+    pn__progress(&r->progress, "reading the prompt", done, total, "tokens");
 }
 
 static bool on_token(void *user, int32_t token) {
@@ -122,6 +128,7 @@ static int answer(struct run *r, const char *text, size_t len) {
     if (rc == 0) rc = pn_session_new(r->engine, r->d, &session);
     if (rc == 0) {
         r->decoder = (struct pn_decoder){0};
+        r->progress = (struct pn_progress){.start_ns = pn__clock_ns()};
         r->tokens.n = 0;
         r->text_len = 0;
         r->ended = false;
@@ -133,6 +140,7 @@ static int answer(struct run *r, const char *text, size_t len) {
                                                   .top_p = (float)pn__set_float(s, PN_SET_TOP_P),
                                                   .min_p = (float)pn__set_float(s, PN_SET_MIN_P),
                                                   .seed = r->seed},
+                                     .on_prompt = on_prompt,
                                      .on_token = on_token,
                                      .on_done = on_done,
                                      .user = r};

@@ -5,27 +5,33 @@
 
 #include "base/clock.h"
 
-/* Progress appears after this long, so that quick loads stay quiet. */
+/* Progress appears after this long, so that what is quick stays quiet. */
 #define PROGRESS_AFTER_S 1.0
 #define PROGRESS_EVERY_S 0.2
 
-static void show_progress(void *user, uint64_t done, uint64_t total) {
-    /* Sync: one load at a time in this program, on the main thread. */
-    static uint64_t start_ns;
-    static uint64_t last_ns;
-    static bool shown;
-    (void)user;
+void pn__progress(struct pn_progress *p, const char *what, uint64_t done, uint64_t total,
+                  const char *unit) {
+    if (!pn__err_is_terminal()) return;
     uint64_t now = pn__clock_ns();
-    if (start_ns == 0) start_ns = now;
-    bool end = done == total;
-    if (pn__clock_s(start_ns, now) >= PROGRESS_AFTER_S &&
-        (end || pn__clock_s(last_ns, now) >= PROGRESS_EVERY_S)) {
-        fprintf(stderr, "\rloading %3.0f %% of %llu MiB", 100.0 * (double)done / (double)total,
-                (unsigned long long)(total >> 20));
-        last_ns = now;
-        shown = true;
+    if (p->start_ns == 0) p->start_ns = now;
+    bool end = done >= total;
+    if (!end && pn__clock_s(p->start_ns, now) >= PROGRESS_AFTER_S &&
+        (!p->shown || pn__clock_s(p->last_ns, now) >= PROGRESS_EVERY_S)) {
+        fprintf(stderr, "\r\033[K%s %3.0f %% of %llu %s", what,
+                100.0 * (double)done / (double)total, (unsigned long long)total, unit);
+        p->last_ns = now;
+        p->shown = true;
     }
-    if (end && shown) fprintf(stderr, "\r\033[K");
+    if (!end) return;
+    if (p->shown) fputs("\r\033[K", stderr);
+    *p = (struct pn_progress){0};
+}
+
+static void show_loading(void *user, uint64_t done, uint64_t total) {
+    /* Sync: one load at a time in this program, on the main thread. */
+    static struct pn_progress loading;
+    (void)user;
+    pn__progress(&loading, "loading", done >> 20, total >> 20, "MiB");
 }
 
 void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o) {
@@ -39,7 +45,7 @@ void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o) {
         .weights = (enum pn_weights_choice)pn__set_int(s, PN_SET_WEIGHTS),
         .isa = (enum pn_isa_choice)pn__set_int(s, PN_SET_ISA),
         .root = pn__set_text(s, PN_SET_ROOT),
-        .progress = pn__err_is_terminal() ? show_progress : NULL,
+        .progress = show_loading,
     };
     uint64_t host = UINT64_MAX;
     uint64_t group = UINT64_MAX;

@@ -12,6 +12,16 @@
  * are handed to the ledger. Progress is shown when stderr is a terminal. */
 void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o);
 
+/* Progress of something that may take long, on one line of stderr that goes again: shown from a
+ * second on, and only on a terminal. Zero it before; done >= total ends it. */
+struct pn_progress {
+    uint64_t start_ns;
+    uint64_t last_ns;
+    bool shown;
+};
+void pn__progress(struct pn_progress *p, const char *what, uint64_t done, uint64_t total,
+                  const char *unit);
+
 /* Opens the model's vocabulary alone. */
 int pn__cli_vocab(const struct pn_settings *s, struct pn_detail *d,
                   struct pn_vocab **out) PN_MUST_CHECK;

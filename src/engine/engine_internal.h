@@ -22,7 +22,6 @@
 #define CHUNK_DEFAULT 512u
 #define SLOTS_DEFAULT 4u
 #define SLOTS_MAX 1024u
-#define SYSTEM_PAGE 4096u
 
 /* ---- plan ---- */
 

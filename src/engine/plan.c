@@ -8,12 +8,11 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "engine/engine_internal.h"
-#include "ops/cpu/pool.h"
 
 /* UINT64_MAX, which no domain grants, when it wraps. */
 static uint64_t page_up(uint64_t bytes) {
     uint64_t up;
-    return pn__align_u64(bytes, SYSTEM_PAGE, &up) ? UINT64_MAX : up;
+    return pn__align_u64(bytes, pn__system_page(), &up) ? UINT64_MAX : up;
 }
 
 /* Tensors of blocks that the model doesn't run (multi-token prediction) are named as unused; of old
@@ -137,7 +136,7 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
     if (s->out_max > s->row_max) s->out_max = s->row_max;
     enum pn_isa limit = isa_limit(o->isa);
     s->cpu = (struct pn_cpu_config){
-        .thread_n = o->threads,
+        .thread_n = pn__cpu_resolve_threads(o->threads),
         .isa = pn__isa_best(limit),
         .row_max = s->row_max,
         .col_max = pn__model_col_max(&f->h),

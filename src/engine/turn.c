@@ -212,6 +212,8 @@ static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
         s->done.prompt_n = s->fed_n;
         e->stats.prefill_token_n += s->step_row_n;
         at_end = s->fed_n == s->prompt_n;
+        const struct pn_request *r = &s->request->r;
+        if (r->on_prompt) r->on_prompt(r->user, s->fed_n, s->prompt_n);
     }
     if (rc) {
         pn__session_finish(s, PN_STOP_ERROR, rc);

@@ -6,8 +6,6 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 
-#define SYSTEM_PAGE 4096u
-
 /* One block of equal pages. Free pages are a stack; a page's memory is committed when it is first
  * taken and stays committed. */
 struct page_pool {
@@ -29,7 +27,7 @@ struct pn_kv {
 uint64_t pn__page_bytes(const struct pn_page_spec *spec) {
     if (spec->layer_n == 0) return 0;
     uint64_t bytes = spec->layer_n * pn__kv_layer_bytes(spec->format, &spec->shape);
-    return (bytes + SYSTEM_PAGE - 1) & ~(uint64_t)(SYSTEM_PAGE - 1);
+    return (bytes + pn__system_page() - 1) & ~(pn__system_page() - 1);
 }
 
 static uint32_t pages_of(uint64_t tokens) {
@@ -50,7 +48,7 @@ uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind) {
 
 /* Bytes of one sequence's state entry, aligned so that entries start on system pages. */
 static uint64_t state_entry_bytes(const struct pn_kv_spec *spec) {
-    return (spec->state_bytes + SYSTEM_PAGE - 1) & ~(uint64_t)(SYSTEM_PAGE - 1);
+    return (spec->state_bytes + pn__system_page() - 1) & ~(pn__system_page() - 1);
 }
 
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes) {
@@ -64,7 +62,7 @@ bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *s
         }
     }
     /* Pages are numbered in 32 bits. */
-    if (total / SYSTEM_PAGE > UINT32_MAX) return false;
+    if (total / pn__system_page() > UINT32_MAX) return false;
     *kv_bytes = total;
     return !pn__mul_u64(state_entry_bytes(spec), spec->slot_n, state_bytes);
 }

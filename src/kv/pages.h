@@ -34,7 +34,7 @@ struct pn_kv_spec {
     uint32_t chunk;       /* most tokens of one sequence in a step */
 };
 
-/* Bytes of one page of a kind, a multiple of 4096; 0 when the kind has no layers. */
+/* Bytes of one page of a kind, a multiple of the system's page; 0 when the kind has no layers. */
 uint64_t pn__page_bytes(const struct pn_page_spec *spec);
 /* Most pages of this kind that one sequence holds at once. */
 uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind);

@@ -9,6 +9,7 @@
 void pn__step_begin(struct pn_step *s, struct pn_cpu *cpu) {
     assert(!cpu->step_open);
     cpu->step_open = true;
+    cpu->trace_i = 0;
     *s = (struct pn_step){.cpu = cpu};
 }
 

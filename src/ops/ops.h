@@ -126,9 +126,14 @@ struct pn_cpu_config {
     uint32_t dim_max;  /* longest head */
 };
 
+/* What thread_n 0 stands for now; it changes with the affinity mask, so a caller that plans memory
+ * resolves it once. */
+uint32_t pn__cpu_resolve_threads(uint32_t thread_n);
+#define PN_THREAD_MAX 256
+
 /* Bytes of scratch that a backend with this shape uses, and making one on memory of that size
- * (aligned to 64, owned by the caller, must outlive it). `thread_n` 0 is resolved the same way by
- * both. PN_E_NOMEM, PN_E_UNSUPPORTED (isa), PN_E_INVALID. */
+ * (aligned to 64, owned by the caller, must outlive it). PN_E_NOMEM, PN_E_UNSUPPORTED (isa),
+ * PN_E_INVALID. */
 uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config);
 int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_detail *d,
                 struct pn_cpu **out) PN_MUST_CHECK;

@@ -13,7 +13,8 @@ struct matmul_op {
     enum pn_act_kind kind;
     const struct pn_matmul *parts;
     uint32_t n;
-    uint32_t share_n; /* of the longest part */
+    uint32_t share_n;              /* of the longest part */
+    const struct pn_weight *after; /* what the next matmul starts with; NULL: not known */
 };
 
 static enum pn_act_kind kind_of(const struct pn_matmul *part) {
@@ -33,6 +34,19 @@ static uint32_t part_bound(uint32_t at, uint32_t share_n, uint32_t row_n) {
     return row < row_n ? (uint32_t)row : row_n;
 }
 
+/* Where this thread will read when it is through with part i: the next part of the sweep, else the
+ * next matmul as the last step had it. */
+static const uint8_t *next_weights(const struct matmul_op *op, uint32_t i, uint32_t lo) {
+    const struct pn_weight *w = op->after;
+    for (uint32_t k = i + 1; k < op->n; k++) {
+        if (kind_of(&op->parts[k]) != op->kind) continue;
+        w = op->parts[k].w;
+        break;
+    }
+    if (!w) return NULL;
+    return w->data + (uint64_t)part_bound(lo, op->share_n, w->row_n) * w->row_bytes;
+}
+
 static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
     struct matmul_op *op = user;
     struct pn_thread_slot *slot = &op->s->cpu->slots[thread_i];
@@ -42,7 +56,11 @@ static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) 
         uint32_t from = part_bound(lo, op->share_n, part->w->row_n);
         uint32_t to = part_bound(hi, op->share_n, part->w->row_n);
         if (from == to) continue;
-        struct pn_mm mm = {.acts = &op->acts, .w = part->w, .bias = part->bias, .out = part->out};
+        struct pn_mm mm = {.acts = &op->acts,
+                           .w = part->w,
+                           .bias = part->bias,
+                           .next = next_weights(op, i, lo),
+                           .out = part->out};
         const struct pn_kernels *k = &op->s->cpu->kernels;
         unsigned type = part->w->type;
         bool narrow = part->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type];
@@ -85,11 +103,25 @@ static void count(struct matmul_op *op) {
     if (op->acts.row_n > stats->row_max) stats->row_max = op->acts.row_n;
 }
 
+/* Notes this matmul and says what followed it in the last step. */
+static const struct pn_weight *trace(struct pn_cpu *cpu, const struct pn_weight *w) {
+    uint32_t i = cpu->trace_i++;
+    if (i >= PN_TRACE_MAX) return NULL;
+    bool known = i < cpu->trace_n && cpu->trace[i].data == w->data;
+    cpu->trace[i] = *w;
+    if (!known) {
+        cpu->trace_n = i + 1;
+        return NULL;
+    }
+    return &cpu->trace[i + 1 < cpu->trace_n ? i + 1 : 0];
+}
+
 void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *parts, uint32_t n) {
     assert(n <= PN_MATMUL_MAX);
     assert(x.row_n <= s->cpu->config.row_max && x.col_n <= s->cpu->config.col_max);
     if (x.row_n == 0) return;
-    struct matmul_op op = {.s = s, .acts = s->cpu->acts, .parts = parts, .n = n};
+    struct matmul_op op = {
+        .s = s, .acts = s->cpu->acts, .parts = parts, .n = n, .after = trace(s->cpu, parts[0].w)};
     op.acts.x = x.data;
     op.acts.x_stride = x.stride;
     op.acts.row_n = x.row_n;

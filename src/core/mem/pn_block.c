@@ -12,14 +12,14 @@
 
 #define HUGE_BYTES (2ull << 20)
 
-static uint64_t page_bytes(void) {
+uint64_t pn__system_page(void) {
     long n = sysconf(_SC_PAGESIZE);
     return n > 0 ? (uint64_t)n : 4096;
 }
 
 /* Maps `bytes` at a multiple of `align`; NULL with errno set on failure. */
 static uint8_t *map_aligned(uint64_t bytes, uint64_t align) {
-    uint64_t slack = align > page_bytes() ? align : 0;
+    uint64_t slack = align > pn__system_page() ? align : 0;
     uint64_t all;
     if (pn__alloc_should_fail() || pn__add_u64(bytes, slack, &all) || all > PTRDIFF_MAX) {
         errno = ENOMEM;
@@ -58,11 +58,11 @@ int pn__block_new(unsigned owner, uint64_t bytes, unsigned flags, struct pn_deta
     struct pn_block b = {0};
     memset(out, 0, sizeof *out);
     if (bytes == 0) return 0;
-    if (pn__align_u64(bytes, page_bytes(), &b.bytes)) b.bytes = UINT64_MAX;
+    if (pn__align_u64(bytes, pn__system_page(), &b.bytes)) b.bytes = UINT64_MAX;
     int rc = pn_ledger_reserve(PN_PLACE_HOST, owner, b.bytes, &b.booking, d);
     if (rc < 0) return rc;
     bool huge = (flags & PN_BLOCK_HUGE) && b.bytes >= HUGE_BYTES;
-    b.data = map_aligned(b.bytes, huge ? HUGE_BYTES : page_bytes());
+    b.data = map_aligned(b.bytes, huge ? HUGE_BYTES : pn__system_page());
     if (!b.data) {
         rc = refused(owner, b.bytes, "map", errno, d);
         goto fail;
@@ -87,7 +87,7 @@ fail:
 static bool in_range(const struct pn_block *b, uint64_t off, uint64_t bytes) {
     uint64_t end;
     if (pn__add_u64(off, bytes, &end) || end > b->bytes) return false;
-    return off % page_bytes() == 0 && bytes % page_bytes() == 0;
+    return off % pn__system_page() == 0 && bytes % pn__system_page() == 0;
 }
 
 /* Faults in every page of a range without changing what is in it. */
@@ -101,7 +101,7 @@ static int touch(uint8_t *p, uint64_t bytes) {
     return 0;
 by_hand:
 #endif
-    for (uint64_t i = 0, step = page_bytes(); i < bytes; i += step)
+    for (uint64_t i = 0, step = pn__system_page(); i < bytes; i += step)
         __atomic_fetch_or(&p[i], 0, __ATOMIC_RELAXED);
     return 0;
 }

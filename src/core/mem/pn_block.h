@@ -13,6 +13,9 @@
 #include "base/err.h"
 #include "pn_mem.h"
 
+/* The system's page: what blocks are whole numbers of. A power of two. */
+uint64_t pn__system_page(void);
+
 /* Sync: a block belongs to one thread at a time; its bytes may be shared. */
 struct pn_block {
     uint8_t *data;  /* page-aligned (2 MiB with PN_BLOCK_HUGE), zero-filled; NULL when empty */

@@ -87,8 +87,7 @@ INLINE void pn__put16(const struct pn_mm *mm, uint32_t m, uint32_t row, __mmask1
     _mm512_mask_storeu_ps(mm->out.data + (uint64_t)m * mm->out.stride + row, ours, f);
 }
 
-void pn__init_avx512(struct pn_kernels *k);
-void pn__init_avx512_q32(struct pn_kernels *k);
+/* ---- groups of sixteen rows ---- */
 
 /* Lines are fetched this far ahead of where they are used, in the order of use. */
 #define PREFETCH_AHEAD_BYTES 20480
@@ -98,5 +97,135 @@ INLINE void pn__prefetch_lines(const uint8_t *p, int line_n) {
     for (int i = 0; i < line_n; i++)
         _mm_prefetch((const char *)p + 64 * i, _MM_HINT_NTA);
 }
+
+/* A group's blocks, to be walked. */
+struct pn_walk {
+    const uint8_t *p;    /* first row */
+    size_t rs;           /* bytes a row */
+    uint64_t block_n;    /* a row */
+    const uint8_t *next; /* what to prefetch, a line for each line used; NULL: nothing */
+};
+
+/* Groups that a panel's inner kernel takes at once. */
+#define PANEL_PAIR 2
+
+/* What a type does with a group; handed on as plain arguments, or gcc does not inline them. col_n
+ * and group_n are constants there. */
+typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, uint32_t tile_i,
+                             uint32_t col_n, __m512 f[PN_TILE]);
+typedef void (*pn_pack_fn)(const struct pn_walk *k, uint8_t *to);
+/* group_n groups of a panel against a tile of columns. */
+typedef void (*pn_panel_fn)(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,
+                            const struct pn_acts *a, uint32_t tile_i,
+                            __m512 f[PANEL_PAIR][PN_TILE]);
+
+struct pn_group_shape {
+    uint64_t block_len;    /* weights of a row in a block */
+    uint64_t record_bytes; /* a block of sixteen rows in a panel */
+    uint32_t direct_tiles; /* up to so many tiles of columns go straight, more by the panel */
+};
+
+/* The group of sixteen rows whose first is `row`, pulled back so that it ends inside the matrix;
+ * the rows before `row` are somebody else's. */
+INLINE uint32_t pn__group_start(const struct pn_weight *w, uint32_t row, uint32_t hi,
+                                __mmask16 *ours) {
+    uint32_t first = row + ROWS <= w->row_n ? row : w->row_n - ROWS;
+    uint32_t end = hi - first < ROWS ? hi - first : ROWS;
+    *ours = (__mmask16)((0xffffu >> (ROWS - end)) & (0xffffu << (row - first)));
+    return first;
+}
+
+INLINE uint32_t pn__tile_cols(const struct pn_acts *a, uint32_t tile_i) {
+    uint32_t left = a->row_n - tile_i * PN_TILE;
+    return left < PN_TILE ? left : PN_TILE;
+}
+
+INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                            struct pn_group_shape shape, pn_direct_fn direct) {
+    const struct pn_weight *w = mm->w;
+    const struct pn_acts *a = mm->acts;
+    for (uint32_t row = lo; row < hi; row += ROWS) {
+        __mmask16 ours;
+        uint32_t first = pn__group_start(w, row, hi, &ours);
+        struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
+                            .rs = w->row_bytes,
+                            .block_n = w->col_n / shape.block_len};
+        k.next = k.p + (PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS * w->row_bytes;
+        for (uint32_t t = 0; t * PN_TILE < a->row_n; t++, k.next = NULL) {
+            uint32_t col_n = pn__tile_cols(a, t);
+            __m512 f[PN_TILE];
+            switch (col_n) {
+            case 1:
+                direct(&k, a, t, 1, f);
+                break;
+            case 2:
+                direct(&k, a, t, 2, f);
+                break;
+            case 3:
+                direct(&k, a, t, 3, f);
+                break;
+            default:
+                direct(&k, a, t, 4, f);
+            }
+            for (uint32_t m = 0; m < col_n; m++)
+                pn__put16(mm, t * PN_TILE + m, first, ours, f[m]);
+        }
+    }
+}
+
+INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                           const struct pn_thread_scratch *scratch, struct pn_group_shape shape,
+                           pn_pack_fn pack, pn_panel_fn panel_tile) {
+    const struct pn_weight *w = mm->w;
+    const struct pn_acts *a = mm->acts;
+    uint64_t block_n = w->col_n / shape.block_len;
+    uint64_t group_bytes = block_n * shape.record_bytes;
+    uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
+    if (group_max > PN_PANEL_GROUPS) group_max = PN_PANEL_GROUPS;
+    for (uint32_t row = lo; row < hi; row += group_max * ROWS) {
+        uint32_t group_n = (hi - row + ROWS - 1) / ROWS;
+        if (group_n > group_max) group_n = group_max;
+        uint32_t first[PN_PANEL_GROUPS];
+        __mmask16 ours[PN_PANEL_GROUPS];
+        for (uint32_t g = 0; g < group_n; g++) {
+            first[g] = pn__group_start(w, row + g * ROWS, hi, &ours[g]);
+            struct pn_walk k = {.p = w->data + (uint64_t)first[g] * w->row_bytes,
+                                .rs = w->row_bytes,
+                                .block_n = block_n};
+            k.next = k.p + ROWS * w->row_bytes;
+            pack(&k, scratch->panel + g * group_bytes);
+        }
+        for (uint32_t t = 0; t * PN_TILE < a->row_n; t++) {
+            uint32_t col_n = pn__tile_cols(a, t);
+            for (uint32_t g = 0; g < group_n; g += PANEL_PAIR) {
+                const uint8_t *panel = scratch->panel + g * group_bytes;
+                uint32_t pair = group_n - g < PANEL_PAIR ? 1 : PANEL_PAIR;
+                __m512 f[PANEL_PAIR][PN_TILE];
+                if (pair == PANEL_PAIR)
+                    panel_tile(panel, group_bytes, PANEL_PAIR, a, t, f);
+                else
+                    panel_tile(panel, group_bytes, 1, a, t, f);
+                for (uint32_t i = 0; i < pair; i++)
+                    for (uint32_t m = 0; m < col_n; m++)
+                        pn__put16(mm, t * PN_TILE + m, first[g + i], ours[g + i], f[i][m]);
+            }
+        }
+    }
+}
+
+/* Rows [lo, hi) of a matmul. */
+INLINE void pn__matmul16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                         const struct pn_thread_scratch *scratch, struct pn_group_shape shape,
+                         pn_direct_fn direct, pn_pack_fn pack, pn_panel_fn panel_tile) {
+    if (mm->acts->row_n <= shape.direct_tiles * PN_TILE)
+        pn__direct_rows(mm, lo, hi, shape, direct);
+    else
+        pn__panel_rows(mm, lo, hi, scratch, shape, pack, panel_tile);
+}
+
+void pn__init_avx512(struct pn_kernels *k);
+void pn__init_avx512_q32(struct pn_kernels *k);
+void pn__init_avx512_float(struct pn_kernels *k);
+void pn__init_avx512_k(struct pn_kernels *k);
 
 #endif

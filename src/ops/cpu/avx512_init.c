@@ -7,4 +7,6 @@ void pn__init_avx512(struct pn_kernels *k) {
     pn__init_kernels_avx512(k);
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
     pn__init_avx512_q32(k);
+    pn__init_avx512_float(k);
+    pn__init_avx512_k(k);
 }

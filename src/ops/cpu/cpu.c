@@ -72,7 +72,7 @@ enum pn_isa pn__isa_best(enum pn_isa limit) {
 
 /* ---- making one ---- */
 
-static uint32_t resolve_threads(uint32_t thread_n) {
+uint32_t pn__cpu_resolve_threads(uint32_t thread_n) {
     if (thread_n > 0) return thread_n;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
@@ -91,7 +91,8 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
                    struct pn_acts *acts, struct pn_thread_slot *slots) {
     uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
     uint64_t tiled_rows = ((uint64_t)c->row_max + PN_TILE - 1) / PN_TILE * PN_TILE;
-    uint64_t value_n = wide_n * tiled_rows; /* both below 2^32 */
+    uint64_t value_n;
+    if (pn__mul_u64(wide_n, tiled_rows, &value_n)) a->overflow = true;
     uint64_t panel_bytes = c->isa == PN_ISA_AVX512 ? panel_size(wide_n) : 0;
 
     acts->q = pn__arena_take(a, value_n, sizeof *acts->q);
@@ -117,7 +118,7 @@ uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config) {
     struct pn_arena a;
     struct pn_acts acts;
     pn__arena_init(&a, NULL, 0);
-    layout(&a, config, resolve_threads(config->thread_n), &acts, NULL);
+    layout(&a, config, pn__cpu_resolve_threads(config->thread_n), &acts, NULL);
     return a.overflow ? UINT64_MAX : a.used_bytes;
 }
 
@@ -135,7 +136,7 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     if (!cpu) return pn__fail(d, PN_E_NOMEM, "CPU backend");
     int rc;
     cpu->config = *config;
-    cpu->config.thread_n = resolve_threads(config->thread_n);
+    cpu->config.thread_n = pn__cpu_resolve_threads(config->thread_n);
     rc = pn__pool_new(cpu->config.thread_n, d, &cpu->pool);
     if (rc) goto fail;
     cpu->slots = pn__calloc(cpu->config.thread_n, sizeof *cpu->slots);

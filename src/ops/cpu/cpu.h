@@ -17,6 +17,9 @@ struct pn_thread_slot {
     char pad[PN_CACHE_LINE];
 };
 
+/* Matmuls of a step whose order is remembered. */
+#define PN_TRACE_MAX 1024
+
 struct pn_cpu {
     struct pn_pool *pool;
     struct pn_cpu_config config; /* thread_n resolved */
@@ -24,6 +27,11 @@ struct pn_cpu {
     struct pn_acts acts; /* memory only; the shape is set for each matmul */
     struct pn_thread_slot *slots;
     _Atomic uint32_t next_item; /* of a dynamic split */
+    /* The first weights of each matmul of the last step, in order: one step is much like the next,
+     * so a matmul knows what comes after it and its threads can prefetch that. Owner only. */
+    struct pn_weight trace[PN_TRACE_MAX]; /* copies: whose weights they were may be gone */
+    uint32_t trace_n;
+    uint32_t trace_i; /* of the matmul under way */
     bool step_open;
 };
 

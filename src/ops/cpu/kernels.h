@@ -58,6 +58,9 @@ struct pn_mm {
     const struct pn_acts *acts;
     const struct pn_weight *w;
     const float *bias; /* [w.row_n] or NULL */
+    /* Weights that this thread will read after its share of these: a hint for prefetching, at least
+     * a share's first rows; NULL: not known. */
+    const uint8_t *next;
     struct pn_mat out; /* [acts.row_n, w.row_n] */
 };
 

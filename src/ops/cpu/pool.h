@@ -12,8 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-
-#define PN_THREAD_MAX 256
+#include "ops/ops.h"
 
 struct pn_pool;
 

@@ -1,0 +1,304 @@
+/* Matmul of F32, F16 and BF16 weights, read straight from the file's rows.
+ *
+ * Here a register holds sixteen values of one row, and a dot is sixteen partial sums until its end:
+ * lane order (kernels.h) as it stands, so that nothing is transposed or packed. vdpbf16ps does
+ * BF16's two steps of 32 elements in the reference's order, subnormals flushed, when both sides
+ * stand in their natural order; so this level prepares BF16 inputs its own way. */
+#include "ops/cpu/avx512.h"
+
+enum kind { KIND_F32, KIND_F16, KIND_BF16 };
+#define LINE_BYTES 64 /* of a weight row: the unit of prefetching */
+
+INLINE uint32_t kind_bytes(enum kind kind) {
+    return kind == KIND_F32 ? 4 : 2;
+}
+
+/* Elements that one register of inputs holds. */
+INLINE uint32_t kind_step(enum kind kind) {
+    return kind == KIND_BF16 ? 32 : 16;
+}
+
+/* ---- preparation ---- */
+
+/* Sixteen values rounded to bfloat16, nearest even, subnormal results flushed. By integers: the
+ * instruction takes subnormal inputs for zeros before it rounds. */
+INLINE __m256i to_bf16(__m512 x) {
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i high = _mm512_srli_epi32(bits, 16);
+    __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __m512i h = _mm512_srli_epi32(sum, 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    h = _mm512_mask_or_epi32(h, nan, high, _mm512_set1_epi32(0x40));
+    __mmask16 tiny = _mm512_testn_epi32_mask(h, _mm512_set1_epi32(0x7f80));
+    h = _mm512_mask_and_epi32(h, tiny, h, _mm512_set1_epi32(0x8000));
+    return _mm512_cvtepi32_epi16(h);
+}
+
+INLINE __mmask16 first_of_16(uint32_t n) {
+    return (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffffu);
+}
+
+/* A row's length in `bf`. */
+INLINE uint64_t wide(uint32_t col_n) {
+    return ((uint64_t)col_n + 31) / 32 * 32;
+}
+
+static void prepare_bf16(const struct pn_acts *a, uint32_t lo, uint32_t hi) {
+    for (uint32_t m = lo; m < hi; m++) {
+        const float *x = a->x + m * a->x_stride;
+        uint16_t *to = a->bf + m * wide(a->col_n);
+        for (uint32_t k = 0; k < wide(a->col_n); k += 16) {
+            __mmask16 mask = k < a->col_n ? first_of_16(a->col_n - k) : 0;
+            _mm256_storeu_si256((__m256i *)(void *)(to + k),
+                                to_bf16(_mm512_maskz_loadu_ps(mask, x + k)));
+        }
+    }
+}
+
+/* ---- a tile of dots ---- */
+
+/* What a tile works on; a pointer repeats the last one where rows or columns run out. */
+#define TILE_ROWS 8
+#define TILE_COLS 6
+struct tile {
+    const uint8_t *w[TILE_ROWS];
+    const uint8_t *x[TILE_COLS]; /* floats, or bfloat16 for BF16 weights */
+    const uint8_t *next;         /* what to prefetch, a line for each line used; NULL: nothing */
+};
+
+INLINE __m512 load_w(const uint8_t *p, enum kind kind) {
+    if (kind == KIND_F16)
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_loadu_ps(p);
+}
+
+/* n elements, then zeros. */
+INLINE __m512 load_w_part(const uint8_t *p, uint32_t n, enum kind kind) {
+    if (kind == KIND_F32) return _mm512_maskz_loadu_ps(first_of_16(n), p);
+    if (kind == KIND_F16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_of_16(n), p));
+    return _mm512_castsi512_ps(
+        _mm512_maskz_loadu_epi16(n < 32 ? (__mmask32)((1u << n) - 1) : 0xffffffffu, p));
+}
+
+/* BF16 inputs have zeros behind. */
+INLINE __m512 load_x_part(const uint8_t *p, uint32_t n, enum kind kind) {
+    return kind == KIND_BF16 ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(first_of_16(n), p);
+}
+
+INLINE __m512 take(__m512 f, __m512 w, __m512 x, enum kind kind) {
+    if (kind != KIND_BF16) return _mm512_fmadd_ps(w, x, f);
+    return _mm512_dpbf16_ps(f, (__m512bh)w, (__m512bh)x);
+}
+
+/* Elements [from, to) of row_n x col_n dots; row_n, col_n and kind are constants where this is
+ * inlined. `from` is a multiple of a line's elements; so is `to`, or it is the row's end. */
+INLINE void dots(const struct tile *t, uint64_t from, uint64_t to, uint32_t row_n, uint32_t col_n,
+                 enum kind kind, __m512 f[TILE_ROWS][TILE_COLS]) {
+    const uint32_t w_bytes = kind_bytes(kind);
+    const uint32_t x_bytes = kind == KIND_BF16 ? 2 : 4;
+    const uint32_t step = kind_step(kind);
+    const uint32_t line = LINE_BYTES / w_bytes;
+    const uint8_t *next = t->next;
+    uint64_t k = from;
+#pragma GCC unroll 1
+    for (; k + line <= to; k += line) {
+        if (next) {
+            pn__prefetch_lines(next, (int)row_n);
+            next += LINE_BYTES * row_n;
+        }
+#pragma GCC unroll 2
+        for (uint32_t i = 0; i < line; i += step) {
+            __m512 w[TILE_ROWS];
+#pragma GCC unroll 8
+            for (uint32_t r = 0; r < row_n; r++)
+                w[r] = load_w(t->w[r] + (k + i) * w_bytes, kind);
+#pragma GCC unroll 8
+            for (uint32_t c = 0; c < col_n; c++) {
+                __m512 x = _mm512_loadu_ps(t->x[c] + (k + i) * x_bytes);
+#pragma GCC unroll 8
+                for (uint32_t r = 0; r < row_n; r++)
+                    f[r][c] = take(f[r][c], w[r], x, kind);
+            }
+        }
+    }
+#pragma GCC unroll 1
+    for (; k < to; k += step) {
+        uint32_t n = to - k < step ? (uint32_t)(to - k) : step;
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < row_n; r++) {
+            __m512 w = load_w_part(t->w[r] + k * w_bytes, n, kind);
+#pragma GCC unroll 8
+            for (uint32_t c = 0; c < col_n; c++)
+                f[r][c] = take(f[r][c], w, load_x_part(t->x[c] + k * x_bytes, n, kind), kind);
+        }
+    }
+}
+
+/* The trees of four sums: lane j takes j + 8, + 4, + 2, + 1. */
+INLINE __m128 sum4(__m512 a, __m512 b, __m512 c, __m512 d) {
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    __m512 f =
+        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    f = _mm512_add_ps(f, _mm512_permute_ps(f, 0x4e));
+    f = _mm512_add_ps(f, _mm512_permute_ps(f, 0xb1));
+    return _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, f));
+}
+
+/* Finished dots of up to four rows for one column. */
+INLINE void put4(const struct pn_mm *mm, uint32_t m, uint32_t row, uint32_t hi, __m128 f) {
+    __mmask8 ours = (__mmask8)(hi - row < 4 ? (1u << (hi - row)) - 1 : 15u);
+    f = _mm_mul_ps(f, _mm_set1_ps(mm->w->scale));
+    if (mm->bias) f = _mm_add_ps(f, _mm_maskz_loadu_ps(ours, mm->bias + row));
+    _mm_mask_storeu_ps(mm->out.data + (uint64_t)m * mm->out.stride + row, ours, f);
+}
+
+/* What a tile's place in a matmul is. */
+struct place {
+    uint32_t row; /* first of row_n rows, as far as they are below hi */
+    uint32_t hi;
+    uint32_t m; /* first of col_n inputs, as far as there are any */
+    /* Elements [from, to) of the dots. What is not a dot's end leaves its sums in `sums`, from
+     * where what is not a dot's start takes them. */
+    uint64_t from;
+    uint64_t to;
+    __m512 *sums;
+    uint64_t ahead; /* bytes from the first row to what is prefetched; 0: nothing */
+};
+
+INLINE void tile_of(const struct pn_mm *mm, const struct place *at, uint32_t row_n, uint32_t col_n,
+                    enum kind kind) {
+    const struct pn_weight *w = mm->w;
+    const struct pn_acts *a = mm->acts;
+    struct tile t;
+    __m512 f[TILE_ROWS][TILE_COLS];
+    for (uint32_t r = 0; r < row_n; r++)
+        t.w[r] =
+            w->data + (uint64_t)(at->row + r < at->hi ? at->row + r : at->hi - 1) * w->row_bytes;
+    for (uint32_t c = 0; c < col_n; c++) {
+        uint64_t m = at->m + c < a->row_n ? at->m + c : a->row_n - 1;
+        t.x[c] = kind == KIND_BF16 ? (const uint8_t *)(a->bf + m * wide(a->col_n))
+                                   : (const uint8_t *)(a->x + m * a->x_stride);
+    }
+    t.next = at->ahead ? t.w[0] + at->ahead : NULL;
+    for (uint32_t r = 0; r < row_n; r++)
+        for (uint32_t c = 0; c < col_n; c++)
+            f[r][c] = at->from ? at->sums[r * col_n + c] : _mm512_setzero_ps();
+    dots(&t, at->from, at->to, row_n, col_n, kind, f);
+    if (at->to < a->col_n) {
+        for (uint32_t r = 0; r < row_n; r++)
+            for (uint32_t c = 0; c < col_n; c++)
+                at->sums[r * col_n + c] = f[r][c];
+        return;
+    }
+    for (uint32_t c = 0; c < col_n && at->m + c < a->row_n; c++)
+        for (uint32_t r = 0; r < row_n && at->row + r < at->hi; r += 4)
+            put4(mm, at->m + c, at->row + r, at->hi,
+                 sum4(f[r][c], f[r + 1][c], f[r + 2][c], f[r + 3][c]));
+}
+
+/* ---- a type's matmul ---- */
+
+/* Weight rows that stay in the second-level cache while the columns pass. */
+#define BLOCK_ROWS 64
+#define BLOCK_BYTES (512u << 10)
+/* Long dots of BF16 are cut, so that six inputs' part stays in the first-level cache: the sums of a
+ * block, 24 KiB, go through the panel's scratch, which such rows make larger than that. */
+#define CHUNK_BF16 1024
+#define WHOLE_BF16 2048
+
+/* Columns of the next tile when `left` are to come: never one alone behind six. */
+INLINE uint32_t tile_cols(uint32_t left) {
+    if (left == 7 || left == 8) return 4;
+    return left > 4 ? 6 : left > 2 ? 4 : left;
+}
+
+/* A block of rows against one tile of inputs. */
+INLINE void block_of(const struct pn_mm *mm, struct place at, uint32_t col_n, enum kind kind) {
+    uint64_t k_n = mm->acts->col_n;
+    uint64_t chunk = kind == KIND_BF16 && k_n > WHOLE_BF16 ? CHUNK_BF16 : k_n;
+    uint64_t ahead = at.ahead;
+    uint32_t row = at.row;
+    __m512 *sums = at.sums;
+    for (at.from = 0; at.from < k_n; at.from = at.to) {
+        at.to = at.from + chunk < k_n ? at.from + chunk : k_n;
+        at.ahead = ahead ? ahead + at.from * kind_bytes(kind) : 0;
+        at.sums = sums;
+        for (at.row = row; at.row < at.hi; at.row += 4, at.sums += 4 * col_n)
+            tile_of(mm, &at, 4, col_n, kind);
+    }
+}
+
+INLINE void blocks(const struct pn_mm *mm, struct place all, enum kind kind) {
+    uint32_t input_n = mm->acts->row_n;
+    uint64_t fit_n = BLOCK_BYTES / mm->w->row_bytes / 4 * 4;
+    uint32_t row_n = fit_n > BLOCK_ROWS ? BLOCK_ROWS : fit_n > 4 ? (uint32_t)fit_n : 4;
+    for (uint32_t row = all.row; row < all.hi; row += row_n) {
+        uint32_t col_n;
+        for (uint32_t m = 0; m < input_n; m += col_n) {
+            struct place at = all;
+            at.row = row;
+            at.hi = all.hi - row < row_n ? all.hi : row + row_n;
+            at.m = m;
+            if (m > 0) at.ahead = 0;
+            col_n = tile_cols(input_n - m);
+            switch (col_n) {
+            case 1:
+                block_of(mm, at, 1, kind);
+                break;
+            case 2:
+                block_of(mm, at, 2, kind);
+                break;
+            case 4:
+                block_of(mm, at, 4, kind);
+                break;
+            default:
+                block_of(mm, at, 6, kind);
+            }
+        }
+    }
+}
+
+INLINE void matmul(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                   const struct pn_thread_scratch *scratch, enum kind kind) {
+    uint32_t row_n = mm->acts->row_n == 1 ? TILE_ROWS : 4;
+    uint64_t tile_bytes = row_n * mm->w->row_bytes;
+    uint64_t ahead = (PREFETCH_AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
+    struct place at = {.row = lo,
+                       .hi = hi,
+                       .to = mm->acts->col_n,
+                       .sums = (__m512 *)(void *)scratch->panel,
+                       .ahead = ahead};
+    if (row_n == 4)
+        blocks(mm, at, kind);
+    else
+        for (; at.row < hi; at.row += TILE_ROWS)
+            tile_of(mm, &at, TILE_ROWS, 1, kind);
+}
+
+static void matmul_f32(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                       const struct pn_thread_scratch *scratch) {
+    matmul(mm, lo, hi, scratch, KIND_F32);
+}
+
+static void matmul_f16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                       const struct pn_thread_scratch *scratch) {
+    matmul(mm, lo, hi, scratch, KIND_F16);
+}
+
+static void matmul_bf16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                        const struct pn_thread_scratch *scratch) {
+    matmul(mm, lo, hi, scratch, KIND_BF16);
+}
+
+void pn__init_avx512_float(struct pn_kernels *k) {
+    k->prepare[PN_ACT_BF16] = prepare_bf16;
+    k->matmul[PN_TYPE_F32] = matmul_f32;
+    k->matmul[PN_TYPE_F16] = matmul_f16;
+    k->matmul[PN_TYPE_BF16] = matmul_bf16;
+    /* The reference's narrow matmul knows another layout of BF16 inputs. */
+    k->matmul_narrow[PN_TYPE_F32] = matmul_f32;
+    k->matmul_narrow[PN_TYPE_F16] = matmul_f16;
+    k->matmul_narrow[PN_TYPE_BF16] = matmul_bf16;
+}
