@@ -188,8 +188,9 @@ struct pn_engine_stats {
     uint32_t batch_max;     /* widest batch of one sweep */
     uint32_t thread_n;      /* most threads that took part in an operation */
 };
-/* Driving thread only. */
+/* Since the start or the last reset. Driving thread only. */
 void pn_engine_stats(const pn_engine *engine, struct pn_engine_stats *out);
+void pn_engine_stats_reset(pn_engine *engine);
 
 const char *pn_version(void);
 

@@ -68,8 +68,7 @@ enum pn_setting_kind {
       "read weights in place from the map, or from a copy in memory")                              \
     X(ISA, "isa", 0, "PN_ISA", CHOICE, "auto", 0, 0, "auto|ref|avx2|avx512|neon", PN_CMD_ENGINE,   \
       "highest instruction set level used by the kernels")                                         \
-    X(PRE, "pre", 0, NULL, TEXT, NULL, 0, 0, "NAME",                                               \
-      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_TOKENIZE,                                 \
+    X(PRE, "pre", 0, NULL, TEXT, NULL, 0, 0, "NAME", PN_CMD_RUN | PN_CMD_TOKENIZE,                 \
       "pre-tokeniser to use instead of the file's")                                                \
     X(PROMPT, "prompt", 'p', NULL, TEXT, NULL, 0, 0, "TEXT", PN_CMD_RUN,                           \
       "prompt, fed as it is (without it: lines from the terminal)")                                \

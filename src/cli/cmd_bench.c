@@ -78,20 +78,10 @@ static int32_t id_at(const struct bench *b, uint32_t stream, uint64_t i) {
     return b->file.ids[(i + (uint64_t)STREAM_STEP * stream) % b->file.n];
 }
 
-static void subtract(struct pn_engine_stats *now, const struct pn_engine_stats *before) {
-    now->step_n -= before->step_n;
-    now->weight_bytes -= before->weight_bytes;
-    now->matmul_n -= before->matmul_n;
-    now->sweep_n -= before->sweep_n;
-    now->prefill_token_n -= before->prefill_token_n;
-    now->decode_token_n -= before->decode_token_n;
-}
-
-/* Submits one request a stream with `make`, drives them to the end and times it. */
+/* Submits one request a stream, drives them to the end and times it. */
 static int timed(struct bench *b, bool decode, double *seconds, struct pn_engine_stats *stats,
                  struct pn_detail *d) {
-    struct pn_engine_stats before;
-    pn_engine_stats(b->engine, &before);
+    pn_engine_stats_reset(b->engine);
     for (uint32_t s = 0; s < b->stream_n; s++) {
         uint32_t n = decode ? b->decode_n + 1 : b->prompt_n;
         uint64_t from = decode ? b->prompt_n : 0;
@@ -113,7 +103,6 @@ static int timed(struct bench *b, bool decode, double *seconds, struct pn_engine
     *seconds = pn__clock_s(start, pn__clock_ns());
     if (rc == 0) rc = pn__cli_done(&b->last, d);
     pn_engine_stats(b->engine, stats);
-    subtract(stats, &before);
     return rc;
 }
 

@@ -80,7 +80,7 @@ int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d,
         pn_engine_free(e);
         return rc;
     }
-    pn__log(PN_LOG_INFO, "loaded %s: %u slots of %u tokens, weights by %s (%s), %s on %u threads",
+    pn__log(PN_LOG_INFO, "loaded %s: slots %u, context %u, weights by %s (%s), %s on %u threads",
             options->model_path, e->plan.slots, e->plan.ctx,
             e->plan.weights == PN_WEIGHTS_COPY ? "copy" : "map", e->plan.weights_why,
             pn_engine_isa(e), pn_engine_thread_n(e));
@@ -133,6 +133,10 @@ const char *pn_engine_isa(const pn_engine *e) {
 
 void pn_engine_stats(const pn_engine *e, struct pn_engine_stats *out) {
     *out = e->stats;
+}
+
+void pn_engine_stats_reset(pn_engine *e) {
+    e->stats = (struct pn_engine_stats){0};
 }
 
 const char *pn_version(void) {

@@ -84,7 +84,11 @@ int pn__model_file_open(const struct pn_engine_options *o, struct pn_detail *d,
     rc = pn__gguf_open(o->model_path, d, &out->g);
     if (rc) return rc;
     rc = pn__gguf_check_model(out->g, d);
-    if (rc == 0) rc = pn__family_find(out->g, d, &out->family);
+    if (rc) {
+        pn__model_file_close(out);
+        return rc;
+    }
+    rc = pn__family_find(out->g, d, &out->family);
     if (rc == 0) rc = pn__model_hparams(out->g, out->family, &out->h, d);
     if (rc == 0) rc = count_tensors(out, d);
     if (rc) {
@@ -130,7 +134,8 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
                       uint32_t slots, struct engine_shape *s, struct pn_detail *d) {
     memset(s, 0, sizeof *s);
     s->chunk = o->chunk ? o->chunk : CHUNK_DEFAULT;
-    if (s->chunk > ctx) s->chunk = ctx;
+    /* No more than all sessions can hold. */
+    if (s->chunk > (uint64_t)ctx * slots) s->chunk = ctx * slots;
     s->row_max = s->chunk + slots;
     s->out_max = o->out_rows > slots ? o->out_rows : slots;
     if (s->out_max > s->row_max) s->out_max = s->row_max;
@@ -148,7 +153,7 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
     }
     s->kv = (struct pn_kv_spec){.ctx = ctx,
                                 .slot_n = slots,
-                                .chunk = s->chunk,
+                                .chunk = s->chunk < ctx ? s->chunk : ctx,
                                 .state_bytes = pn__model_state_bytes(&f->h)};
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
         s->kv.kinds[kind] = (struct pn_page_spec){
@@ -283,8 +288,7 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     enum pn_weights_choice weights = choose_weights(f, o, most, slots, p);
     p->ctx_fit = ctx_fit(f, o, f->h.ctx_train, slots, weights, p);
     uint32_t ctx = o->ctx ? o->ctx : p->ctx_fit;
-    bool nothing_fits = ctx == 0;
-    if (nothing_fits) ctx = most < PN_PAGE_TOKENS ? most : PN_PAGE_TOKENS;
+    if (ctx == 0) ctx = most < PN_PAGE_TOKENS ? most : PN_PAGE_TOKENS;
     if (o->slots == 0) {
         while (slots < SLOTS_DEFAULT && fits(f, o, ctx, slots + 1, weights, p)) {
             slots++;
@@ -294,13 +298,13 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     rc = size_parts(f, o, ctx, slots, weights, p, shape, d);
     if (rc) return rc;
     if (p->fits) return 0;
-    return pn__fail(d, PN_E_NOFIT,
-                    "would not fit: %u slot%s of %u tokens take %llu MiB, %s has %llu MiB to give; "
-                    "%s %u tokens",
-                    slots, slots == 1 ? "" : "s", ctx, MIB(p->host_bytes), p->domain,
-                    MIB(p->headroom_bytes),
-                    nothing_fits ? "not even one page fits, asked for" : "the longest that fits is",
-                    nothing_fits ? most : p->ctx_fit);
+    return pn__fail(
+        d, PN_E_NOFIT,
+        "would not fit: the model with %u slot%s of %u tokens takes %llu MiB, %s has %llu "
+        "MiB to give; %s%u tokens",
+        slots, slots == 1 ? "" : "s", ctx, MIB(p->host_bytes), p->domain, MIB(p->headroom_bytes),
+        p->ctx_fit ? "the longest context that fits is " : "nothing fits, not even ",
+        p->ctx_fit ? p->ctx_fit : ctx);
 }
 
 int pn_engine_plan(const struct pn_engine_options *options, struct pn_detail *d,
