@@ -37,8 +37,8 @@ struct backend {
     struct pn_step step;
 };
 #define BACKEND_ROW_MAX 128
-#define BACKEND_COL_MAX 2048
-#define BACKEND_DIM_MAX 256
+#define BACKEND_COL_MAX 4096
+#define BACKEND_DIM_MAX 320
 void backend_open(struct backend *b, enum pn_isa isa, uint32_t thread_n);
 void backend_close(struct backend *b);
 

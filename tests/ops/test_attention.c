@@ -429,6 +429,30 @@ static void test_dims(void **state) {
     }
 }
 
+/* Long heads, one longer than any kernel's buffer, and every number of queries that may share a
+ * tile, on every level. */
+static void test_shapes(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {16, 96, 128, 200, 256, 288, 320};
+    for (size_t i = 0; i < PN_ARRAY_N(dims); i++)
+        for (uint32_t per_kv = 1; per_kv <= 9; per_kv++) {
+            struct cache c;
+            cache_init(&c, 2500 + i * 10 + per_kv, 97, 1, per_kv, dims[i], dims[(i + per_kv) % 7]);
+            c.window = per_kv == 5 ? 33 : 0;
+            pages_new(&c, &all_formats[(i + per_kv) % 3], 1);
+            struct backend b;
+            backend_open(&b, PN_ISA_REF, 2);
+            write_all(&b, &c);
+            backend_close(&b);
+            struct last_rows l = {&c, 37};
+            uint64_t n = (uint64_t)l.row_n * per_kv * c.shape.v_dim;
+            float *got = reference_run(run_last, &l, n);
+            same_everywhere(run_last, &l, got, n);
+            guarded_free(got);
+            cache_free(&c);
+        }
+}
+
 static void test_windows(void **state) {
     (void)state;
     static const uint32_t windows[] = {1, 2, 63, 64, 65, 500, 1024, 1025, 5000};
@@ -587,9 +611,10 @@ int main(void) {
         cmocka_unit_test(test_row_bytes),        cmocka_unit_test(test_write),
         cmocka_unit_test(test_write_non_finite), cmocka_unit_test(test_definition),
         cmocka_unit_test(test_lengths),          cmocka_unit_test(test_dims),
-        cmocka_unit_test(test_windows),          cmocka_unit_test(test_many_heads),
-        cmocka_unit_test(test_extreme_scores),   cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_beside_others),    cmocka_unit_test(test_non_finite),
+        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_many_heads),       cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_beside_others),
+        cmocka_unit_test(test_non_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,6 +165,70 @@ static void test_same_bits(void **state) {
     }
 }
 
+/* Rows of any length and number against any number of inputs, `step` apart: tails of every tile.
+ * any_bits: rows are any bits at all, so with infinities, NaNs, subnormals and extreme scales. */
+static void check_shape(enum pn_type type, uint32_t col_n, uint32_t row_n, bool any_bits,
+                        uint32_t step, uint64_t seed) {
+    struct rng r = {seed};
+    struct pn_weight w;
+    enum pn_isa levels[4];
+    uint32_t level_n = isa_list(levels);
+    weight_make(&r, type, row_n, col_n, &w);
+    uint8_t *bytes = (uint8_t *)w.data;
+    for (uint64_t i = 0; any_bits && i < w.row_bytes * row_n; i++)
+        bytes[i] = (uint8_t)rng_u32(&r);
+    float *x = make_inputs(&r, ROW_N, col_n);
+    float *bias = malloc(row_n * sizeof *bias);
+    rng_fill(&r, bias, row_n, 1);
+    float *want = guarded_new((uint64_t)ROW_N * row_n);
+    struct backend b;
+    backend_open(&b, PN_ISA_REF, 1);
+    run(&b, &w, bias, x, ROW_N, want);
+    backend_close(&b);
+    for (uint32_t l = 0; l < level_n; l++) {
+        backend_open(&b, levels[l], 1 + l % 2);
+        for (uint32_t m = 1; m <= ROW_N; m += m < 9 ? 1 : step) {
+            float *out = guarded_new((uint64_t)m * row_n);
+            run(&b, &w, bias, x, m, out);
+            guarded_check(out, (uint64_t)m * row_n);
+            if (!same_bits(out, want, (uint64_t)m * row_n))
+                fail_msg("%s of %u x %u at %s, %u rows, seed %llu", pn__type_name(type), row_n,
+                         col_n, pn__isa_name(levels[l]), m, (unsigned long long)seed);
+            guarded_free(out);
+        }
+        backend_close(&b);
+    }
+    guarded_free(want);
+    free(bias);
+    free(x);
+    weight_free(&w);
+}
+
+static void test_float_shapes(void **state) {
+    (void)state;
+    static const enum pn_type types[] = {PN_TYPE_F32, PN_TYPE_F16, PN_TYPE_BF16};
+    static const uint32_t shapes[][2] = {{1, 1},   {5, 4},   {15, 9},  {16, 8},   {17, 3},
+                                         {31, 17}, {32, 16}, {33, 2},  {47, 21},  {64, 64},
+                                         {95, 67}, {100, 5}, {130, 1}, {2049, 7}, {3101, 6}};
+    for (size_t t = 0; t < PN_ARRAY_N(types); t++)
+        for (size_t i = 0; i < PN_ARRAY_N(shapes); i++)
+            check_shape(types[t], shapes[i][0], shapes[i][1], shapes[i][0] < 40, 1,
+                        1000 * t + i + 1);
+}
+
+static void test_block_shapes(void **state) {
+    (void)state;
+    static const uint32_t shapes[][2] = {{1, 16}, {2, 17}, {3, 33}, {5, 15}, {9, 64}, {1, 131}};
+    enum pn_type types[PN_TYPE_N];
+    uint32_t type_n = matmul_types(types);
+    for (uint32_t t = 0; t < type_n; t++)
+        for (size_t i = 0; pn__unit_fn(types[t]) && i < PN_ARRAY_N(shapes); i++) {
+            uint32_t block_n = pn__type_info(types[t])->block_n;
+            check_shape(types[t], shapes[i][0] * block_n, shapes[i][1], i % 2, 20,
+                        100000 + 1000 * t + i);
+        }
+}
+
 static void test_non_finite(void **state) {
     (void)state;
     enum pn_type types[PN_TYPE_N];
@@ -284,6 +348,8 @@ int main(void) {
         cmocka_unit_test(test_definition),
         cmocka_unit_test(test_float_oracle),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_float_shapes),
+        cmocka_unit_test(test_block_shapes),
         cmocka_unit_test(test_non_finite),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_stats),

@@ -48,6 +48,39 @@ INLINE void pn__dwords4(const uint8_t *p, size_t rs, __m512i t[4]) {
     t[3] = _mm512_unpackhi_epi64(u1, u3);
 }
 
+/* 32 bytes of two rows 4 apart, one in each half. */
+INLINE __m512i pn__load_halves(const uint8_t *p, size_t step) {
+    __m512i z = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_inserti64x4(z, _mm256_loadu_si256((const __m256i *)(const void *)(p + step)), 1);
+}
+
+/* Dwords 0 to 7 of the 32 bytes at p of all rows: half the loads of two pn__dwords4. */
+INLINE void pn__dwords8(const uint8_t *p, size_t rs, __m512i t[8]) {
+    __m512i a[4], b[4]; /* a[k]: dword k of rows 0-3, 4 + k of rows 0-3, the same of 4-7 */
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *from = p + 8 * rs * (size_t)half;
+        __m512i z0 = pn__load_halves(from, 4 * rs);
+        __m512i z1 = pn__load_halves(from + rs, 4 * rs);
+        __m512i z2 = pn__load_halves(from + 2 * rs, 4 * rs);
+        __m512i z3 = pn__load_halves(from + 3 * rs, 4 * rs);
+        __m512i u0 = _mm512_unpacklo_epi32(z0, z1);
+        __m512i u1 = _mm512_unpackhi_epi32(z0, z1);
+        __m512i u2 = _mm512_unpacklo_epi32(z2, z3);
+        __m512i u3 = _mm512_unpackhi_epi32(z2, z3);
+        __m512i *to = half ? b : a;
+        to[0] = _mm512_unpacklo_epi64(u0, u2);
+        to[1] = _mm512_unpackhi_epi64(u0, u2);
+        to[2] = _mm512_unpacklo_epi64(u1, u3);
+        to[3] = _mm512_unpackhi_epi64(u1, u3);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        t[k] = _mm512_shuffle_i32x4(a[k], b[k], 0x88);
+        t[4 + k] = _mm512_shuffle_i32x4(a[k], b[k], 0xdd);
+    }
+}
+
 /* The half-words at p of all rows, as floats: for what doesn't sit on a dword. */
 INLINE __m512 pn__halves16(const uint8_t *p, size_t rs) {
     int16_t h[ROWS];
@@ -106,23 +139,35 @@ struct pn_walk {
     const uint8_t *next; /* what to prefetch, a line for each line used; NULL: nothing */
 };
 
+/* Weights to come, fetched into the second-level cache bit by bit while others are worked on. */
+struct pn_feed {
+    const uint8_t *at;
+    uint64_t left_n; /* lines */
+    uint64_t line_n; /* at a time */
+};
+#define FEED_LEN 32
+
+INLINE void pn__feed(struct pn_feed *feed) {
+    for (uint64_t i = 0; i < feed->line_n && feed->left_n > 0; i++, feed->left_n--, feed->at += 64)
+        _mm_prefetch((const char *)feed->at, _MM_HINT_T1);
+}
+
 /* Groups that a panel's inner kernel takes at once. */
 #define PANEL_PAIR 2
 
 /* What a type does with a group; handed on as plain arguments, or gcc does not inline them. col_n
  * and group_n are constants there. */
-typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, uint32_t tile_i,
-                             uint32_t col_n, __m512 f[PN_TILE]);
+typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n,
+                             __m512 f[PN_TILE]);
 typedef void (*pn_pack_fn)(const struct pn_walk *k, uint8_t *to);
-/* group_n groups of a panel against a tile of columns. */
+/* group_n groups of a panel against a tile of columns, feeding every FEED_LEN weights of a row. */
 typedef void (*pn_panel_fn)(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,
-                            const struct pn_acts *a, uint32_t tile_i,
+                            const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,
                             __m512 f[PANEL_PAIR][PN_TILE]);
 
 struct pn_group_shape {
     uint64_t block_len;    /* weights of a row in a block */
     uint64_t record_bytes; /* a block of sixteen rows in a panel */
-    uint32_t direct_tiles; /* up to so many tiles of columns go straight, more by the panel */
 };
 
 /* The group of sixteen rows whose first is `row`, pulled back so that it ends inside the matrix;
@@ -135,42 +180,69 @@ INLINE uint32_t pn__group_start(const struct pn_weight *w, uint32_t row, uint32_
     return first;
 }
 
-INLINE uint32_t pn__tile_cols(const struct pn_acts *a, uint32_t tile_i) {
-    uint32_t left = a->row_n - tile_i * PN_TILE;
-    return left < PN_TILE ? left : PN_TILE;
+INLINE void pn__direct_group(const struct pn_mm *mm, const struct pn_walk *k, uint32_t first,
+                             __mmask16 ours, pn_direct_fn direct, uint32_t col_n) {
+    __m512 f[PN_TILE];
+    direct(k, mm->acts, col_n, f);
+    for (uint32_t m = 0; m < col_n; m++)
+        pn__put16(mm, m, first, ours, f[m]);
 }
 
+/* Up to PN_TILE columns. */
 INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                             struct pn_group_shape shape, pn_direct_fn direct) {
     const struct pn_weight *w = mm->w;
-    const struct pn_acts *a = mm->acts;
+    uint64_t group_bytes = ROWS * w->row_bytes;
+    uint32_t ahead = (uint32_t)(PREFETCH_AHEAD_BYTES / group_bytes + 1) * ROWS;
     for (uint32_t row = lo; row < hi; row += ROWS) {
         __mmask16 ours;
         uint32_t first = pn__group_start(w, row, hi, &ours);
         struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
                             .rs = w->row_bytes,
                             .block_n = w->col_n / shape.block_len};
-        k.next = k.p + (PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS * w->row_bytes;
-        for (uint32_t t = 0; t * PN_TILE < a->row_n; t++, k.next = NULL) {
-            uint32_t col_n = pn__tile_cols(a, t);
-            __m512 f[PN_TILE];
-            switch (col_n) {
-            case 1:
-                direct(&k, a, t, 1, f);
-                break;
-            case 2:
-                direct(&k, a, t, 2, f);
-                break;
-            case 3:
-                direct(&k, a, t, 3, f);
-                break;
-            default:
-                direct(&k, a, t, 4, f);
-            }
-            for (uint32_t m = 0; m < col_n; m++)
-                pn__put16(mm, t * PN_TILE + m, first, ours, f[m]);
+        if (hi - row > ahead)
+            k.next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
+        else if (mm->next)
+            k.next = mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes;
+        switch (mm->acts->row_n) {
+        case 1:
+            pn__direct_group(mm, &k, first, ours, direct, 1);
+            break;
+        case 2:
+            pn__direct_group(mm, &k, first, ours, direct, 2);
+            break;
+        case 3:
+            pn__direct_group(mm, &k, first, ours, direct, 3);
+            break;
+        default:
+            pn__direct_group(mm, &k, first, ours, direct, 4);
         }
     }
+}
+
+/* What is read after the panel of rows [row, end): the next one's rows, or the next matrix. */
+INLINE struct pn_feed pn__feed_after(const struct pn_mm *mm, uint32_t row, uint32_t end,
+                                     uint32_t hi, uint64_t feed_n) {
+    const struct pn_weight *w = mm->w;
+    uint32_t row_n = end - row;
+    struct pn_feed feed = {.at = mm->next};
+    if (end < hi) {
+        feed.at = w->data + (uint64_t)end * w->row_bytes;
+        if (row_n > hi - end) row_n = hi - end;
+    }
+    if (feed.at) feed.left_n = row_n * w->row_bytes / 64;
+    feed.line_n = (feed.left_n + feed_n - 1) / feed_n;
+    return feed;
+}
+
+INLINE void pn__panel_pack(const struct pn_mm *mm, uint32_t first, bool last,
+                           struct pn_group_shape shape, pn_pack_fn pack, uint8_t *to) {
+    const struct pn_weight *w = mm->w;
+    struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
+                        .rs = w->row_bytes,
+                        .block_n = w->col_n / shape.block_len};
+    if (!last) k.next = k.p + ROWS * w->row_bytes;
+    pack(&k, to);
 }
 
 INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
@@ -178,33 +250,33 @@ INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                            pn_pack_fn pack, pn_panel_fn panel_tile) {
     const struct pn_weight *w = mm->w;
     const struct pn_acts *a = mm->acts;
-    uint64_t block_n = w->col_n / shape.block_len;
-    uint64_t group_bytes = block_n * shape.record_bytes;
+    uint64_t group_bytes = w->col_n / shape.block_len * shape.record_bytes;
     uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
     if (group_max > PN_PANEL_GROUPS) group_max = PN_PANEL_GROUPS;
+    uint32_t tile_n = (a->row_n + PN_TILE - 1) / PN_TILE;
     for (uint32_t row = lo; row < hi; row += group_max * ROWS) {
-        uint32_t group_n = (hi - row + ROWS - 1) / ROWS;
-        if (group_n > group_max) group_n = group_max;
+        uint32_t end = hi - row < group_max * ROWS ? hi : row + group_max * ROWS;
+        uint32_t group_n = (end - row + ROWS - 1) / ROWS;
         uint32_t first[PN_PANEL_GROUPS];
         __mmask16 ours[PN_PANEL_GROUPS];
+        uint64_t pair_n = (group_n + PANEL_PAIR - 1) / PANEL_PAIR;
+        uint64_t feed_n = tile_n * pair_n * (w->col_n / FEED_LEN);
+        struct pn_feed feed = pn__feed_after(mm, row, end, hi, feed_n);
         for (uint32_t g = 0; g < group_n; g++) {
             first[g] = pn__group_start(w, row + g * ROWS, hi, &ours[g]);
-            struct pn_walk k = {.p = w->data + (uint64_t)first[g] * w->row_bytes,
-                                .rs = w->row_bytes,
-                                .block_n = block_n};
-            k.next = k.p + ROWS * w->row_bytes;
-            pack(&k, scratch->panel + g * group_bytes);
+            pn__panel_pack(mm, first[g], g + 1 == group_n, shape, pack,
+                           scratch->panel + g * group_bytes);
         }
-        for (uint32_t t = 0; t * PN_TILE < a->row_n; t++) {
-            uint32_t col_n = pn__tile_cols(a, t);
+        for (uint32_t t = 0; t < tile_n; t++) {
+            uint32_t col_n = a->row_n - t * PN_TILE < PN_TILE ? a->row_n - t * PN_TILE : PN_TILE;
             for (uint32_t g = 0; g < group_n; g += PANEL_PAIR) {
                 const uint8_t *panel = scratch->panel + g * group_bytes;
                 uint32_t pair = group_n - g < PANEL_PAIR ? 1 : PANEL_PAIR;
                 __m512 f[PANEL_PAIR][PN_TILE];
                 if (pair == PANEL_PAIR)
-                    panel_tile(panel, group_bytes, PANEL_PAIR, a, t, f);
+                    panel_tile(panel, group_bytes, PANEL_PAIR, a, t, &feed, f);
                 else
-                    panel_tile(panel, group_bytes, 1, a, t, f);
+                    panel_tile(panel, group_bytes, 1, a, t, &feed, f);
                 for (uint32_t i = 0; i < pair; i++)
                     for (uint32_t m = 0; m < col_n; m++)
                         pn__put16(mm, t * PN_TILE + m, first[g + i], ours[g + i], f[i][m]);
@@ -217,7 +289,7 @@ INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
 INLINE void pn__matmul16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                          const struct pn_thread_scratch *scratch, struct pn_group_shape shape,
                          pn_direct_fn direct, pn_pack_fn pack, pn_panel_fn panel_tile) {
-    if (mm->acts->row_n <= shape.direct_tiles * PN_TILE)
+    if (mm->acts->row_n <= PN_TILE)
         pn__direct_rows(mm, lo, hi, shape, direct);
     else
         pn__panel_rows(mm, lo, hi, scratch, shape, pack, panel_tile);
@@ -226,6 +298,7 @@ INLINE void pn__matmul16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
 void pn__init_avx512(struct pn_kernels *k);
 void pn__init_avx512_q32(struct pn_kernels *k);
 void pn__init_avx512_float(struct pn_kernels *k);
+void pn__init_avx512_attention(struct pn_kernels *k);
 void pn__init_avx512_k(struct pn_kernels *k);
 
 #endif

@@ -164,8 +164,19 @@ struct place {
     uint64_t from;
     uint64_t to;
     __m512 *sums;
-    uint64_t ahead; /* bytes from the first row to what is prefetched; 0: nothing */
+    uint32_t ahead; /* rows from the first to what is prefetched; 0: nothing */
+    uint32_t end;   /* of the thread's rows */
 };
+
+/* What to prefetch while a tile is read: rows of this thread's, then of its next matrix. */
+INLINE const uint8_t *next_of(const struct pn_mm *mm, const struct place *at, enum kind kind) {
+    if (at->ahead == 0) return NULL;
+    uint64_t off = at->from * kind_bytes(kind);
+    uint32_t left = at->end - at->row;
+    if (at->ahead < left)
+        return mm->w->data + (uint64_t)(at->row + at->ahead) * mm->w->row_bytes + off;
+    return mm->next ? mm->next + (uint64_t)(at->ahead - left) * mm->w->row_bytes + off : NULL;
+}
 
 INLINE void tile_of(const struct pn_mm *mm, const struct place *at, uint32_t row_n, uint32_t col_n,
                     enum kind kind) {
@@ -181,7 +192,7 @@ INLINE void tile_of(const struct pn_mm *mm, const struct place *at, uint32_t row
         t.x[c] = kind == KIND_BF16 ? (const uint8_t *)(a->bf + m * wide(a->col_n))
                                    : (const uint8_t *)(a->x + m * a->x_stride);
     }
-    t.next = at->ahead ? t.w[0] + at->ahead : NULL;
+    t.next = next_of(mm, at, kind);
     for (uint32_t r = 0; r < row_n; r++)
         for (uint32_t c = 0; c < col_n; c++)
             f[r][c] = at->from ? at->sums[r * col_n + c] : _mm512_setzero_ps();
@@ -218,12 +229,10 @@ INLINE uint32_t tile_cols(uint32_t left) {
 INLINE void block_of(const struct pn_mm *mm, struct place at, uint32_t col_n, enum kind kind) {
     uint64_t k_n = mm->acts->col_n;
     uint64_t chunk = kind == KIND_BF16 && k_n > WHOLE_BF16 ? CHUNK_BF16 : k_n;
-    uint64_t ahead = at.ahead;
     uint32_t row = at.row;
     __m512 *sums = at.sums;
     for (at.from = 0; at.from < k_n; at.from = at.to) {
         at.to = at.from + chunk < k_n ? at.from + chunk : k_n;
-        at.ahead = ahead ? ahead + at.from * kind_bytes(kind) : 0;
         at.sums = sums;
         for (at.row = row; at.row < at.hi; at.row += 4, at.sums += 4 * col_n)
             tile_of(mm, &at, 4, col_n, kind);
@@ -263,13 +272,13 @@ INLINE void blocks(const struct pn_mm *mm, struct place all, enum kind kind) {
 INLINE void matmul(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                    const struct pn_thread_scratch *scratch, enum kind kind) {
     uint32_t row_n = mm->acts->row_n == 1 ? TILE_ROWS : 4;
-    uint64_t tile_bytes = row_n * mm->w->row_bytes;
-    uint64_t ahead = (PREFETCH_AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
+    uint64_t ahead_n = PREFETCH_AHEAD_BYTES / (row_n * mm->w->row_bytes) + 1;
     struct place at = {.row = lo,
                        .hi = hi,
                        .to = mm->acts->col_n,
                        .sums = (__m512 *)(void *)scratch->panel,
-                       .ahead = ahead};
+                       .ahead = (uint32_t)ahead_n * row_n,
+                       .end = hi};
     if (row_n == 4)
         blocks(mm, at, kind);
     else

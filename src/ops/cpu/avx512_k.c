@@ -10,9 +10,6 @@
 #define LEN 256    /* values a block */
 #define DWORDS 64  /* of codes a row in a block */
 #define RUN_MAX 16 /* of 16 values; or 8 of 32 */
-#ifndef DIRECT_TILES
-#define DIRECT_TILES 1
-#endif
 
 /* What stands beside a block's runs. */
 struct tail {
@@ -28,9 +25,18 @@ typedef void (*walk_fn)(const struct pn_walk *k, run_fn run, end_fn end, void *u
 
 /* ---- unpacking ---- */
 
-/* Lines from..from + n of the block b to come, of `bytes` a row. */
-INLINE void ahead(const struct pn_walk *k, uint64_t b, uint64_t bytes, int from, int n) {
-    if (k->next) pn__prefetch_lines(k->next + b * bytes * ROWS + 64 * from, n);
+/* Fetches part i of n of the block b to come, of `bytes` a row: small bursts, or a core's few open
+ * misses hold up the loads. Where 16 blocks are no whole number of lines the last comes twice. */
+INLINE void ahead(const struct pn_walk *k, uint64_t b, int bytes, int i, int n) {
+    int line_n = (bytes * ROWS + 63) / 64, from = line_n * i / n;
+    if (k->next)
+        pn__prefetch_lines(k->next + b * (uint64_t)(bytes * ROWS) + 64 * from,
+                           line_n * (i + 1) / n - from);
+}
+
+/* By a constant, which may be 0. */
+INLINE __m512i shifted_right(__m512i v, int n) {
+    return n == 0 ? v : _mm512_srli_epi32(v, (unsigned)n);
 }
 
 INLINE __m512i byte_unsigned(__m512i v, int i) {
@@ -68,8 +74,7 @@ INLINE __m512i or_masked(__m512i a, __m512i b, __m512i mask) {
 
 /* Bits [2i, 2i + 2) of each byte, moved to bits 4 and 5; the rest is rubbish. */
 INLINE __m512i two_bits_to_4(__m512i v, int i) {
-    return i < 2 ? _mm512_slli_epi32(v, (unsigned)(4 - 2 * i))
-                 : _mm512_srli_epi32(v, (unsigned)(2 * i - 4));
+    return i < 2 ? _mm512_slli_epi32(v, (unsigned)(4 - 2 * i)) : shifted_right(v, 2 * i - 4);
 }
 
 /* Q4_K and Q5_K open with two halves and eight scales and minimums of 6 bits in 12 bytes: h[1] and
@@ -94,15 +99,13 @@ INLINE void head_of_12(const __m512i h[4], __m512i scales[2], struct tail *t) {
 /* Bit s of each byte of `high` as the fifth of codes w. */
 INLINE __m512i fifth_bit(__m512i w, __m512i high, int s) {
     const __m512i bit = _mm512_set1_epi8(16);
-    return or_masked(w,
-                     s < 4 ? _mm512_slli_epi32(high, (unsigned)(4 - s))
-                           : _mm512_srli_epi32(high, (unsigned)(s - 4)),
-                     bit);
+    return or_masked(
+        w, s < 4 ? _mm512_slli_epi32(high, (unsigned)(4 - s)) : shifted_right(high, s - 4), bit);
 }
 
 INLINE void walk_q45_k(const struct pn_walk *k, run_fn run, end_fn end, void *user, bool five) {
     const __m512i four = _mm512_set1_epi8(15);
-    const uint64_t bytes = five ? 176 : 144;
+    const int bytes = five ? 176 : 144;
     const uint8_t *p = k->p;
     size_t rs = k->rs;
 #pragma GCC unroll 1
@@ -112,22 +115,21 @@ INLINE void walk_q45_k(const struct pn_walk *k, run_fn run, end_fn end, void *us
         pn__dwords4(p, rs, h);
         head_of_12(h, scales, &t);
         if (five) {
-            pn__dwords4(p + 16, rs, high);
-            pn__dwords4(p + 32, rs, high + 4);
+            pn__dwords8(p + 16, rs, high);
         }
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             const uint8_t *q = p + (five ? 48 : 16) + 32 * j;
             __m512i raw[8], w[8];
-            ahead(k, b, bytes, (five ? 11 : 9) * j, five ? 11 : 9);
-            pn__dwords4(q, rs, raw);
-            pn__dwords4(q + 16, rs, raw + 4);
+            ahead(k, b, bytes, 2 * j, 8);
+            pn__dwords8(q, rs, raw);
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++) {
                 w[i] = _mm512_and_si512(raw[i], four);
                 if (five) w[i] = fifth_bit(w[i], high[i], 2 * j);
             }
             run(user, b, 2 * j, w, byte_unsigned(scales[j / 2], j % 2 * 2));
+            ahead(k, b, bytes, 2 * j + 1, 8);
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++) {
                 w[i] = _mm512_and_si512(_mm512_srli_epi32(raw[i], 4), four);
@@ -147,23 +149,22 @@ INLINE void walk_q5_k(const struct pn_walk *k, run_fn run, end_fn end, void *use
     walk_q45_k(k, run, end, user, true);
 }
 
-/* Four planes of codes from 16 bytes of each, `base` being the run of the first. */
-INLINE void planes_q6_k(const uint8_t *low, const uint8_t *high, size_t rs, run_fn run, void *user,
-                        uint64_t b, int base, const __m512i scales[4]) {
+/* 32 bytes of low nibbles are planes `plane` and plane + 2 of a half, four runs. */
+INLINE void planes_q6_k(const struct pn_walk *k, const uint8_t *low, const __m512i high[8],
+                        run_fn run, void *user, uint64_t b, int half, int plane,
+                        const __m512i scales[4]) {
     const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
-    __m512i l[8], h[4], w[4];
-    pn__dwords4(low, rs, l);
-    pn__dwords4(low + 32, rs, l + 4);
-    pn__dwords4(high, rs, h);
+    __m512i l[8], w[4];
+    pn__dwords8(low, k->rs, l);
 #pragma GCC unroll 4
-    for (int plane = 0; plane < 4; plane++) {
+    for (int i = 0; i < 4; i++) {
+        int at = plane + i / 2 * 2, c = i % 2, r = 8 * half + 2 * at + c;
+        ahead(k, b, 210, 8 * half + 4 * plane + i, 16);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            __m512i x = l[plane % 2 * 4 + i];
-            x = _mm512_and_si512(plane < 2 ? x : _mm512_srli_epi32(x, 4), four);
-            w[i] = or_masked(x, two_bits_to_4(h[i], plane), top);
+        for (int n = 4 * c; n < 4 * c + 4; n++) {
+            __m512i x = _mm512_and_si512(shifted_right(l[n], i / 2 * 4), four);
+            w[n % 4] = or_masked(x, two_bits_to_4(high[n], at), top);
         }
-        int r = base + 2 * plane;
         run(user, b, r, w, byte_signed(scales[r / 4], r % 4));
     }
 }
@@ -173,20 +174,150 @@ INLINE void walk_q6_k(const struct pn_walk *k, run_fn run, end_fn end, void *use
     size_t rs = k->rs;
 #pragma GCC unroll 1
     for (uint64_t b = 0; b < k->block_n; b++, p += 210) {
-        __m512i scales[4], last[4];
+        __m512i scales[4], last[4], high[8];
         struct tail t;
         pn__dwords4(p + 192, rs, scales);
         pn__dwords4(p + 194, rs, last);
         t.d = pn__high_half(last[3]);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            int half = j / 2, c = j % 2;
-            /* 3360 bytes, 52.5 lines; the last may come twice. */
-            ahead(k, b, 210, 13 * j, j == 3 ? 14 : 13);
-            planes_q6_k(p + 64 * half + 16 * c, p + 128 + 32 * half + 16 * c, rs, run, user, b,
-                        8 * half + c, scales);
-            t.pair[2 * j] = low_pair_offset(scales[j], 32);
-            t.pair[2 * j + 1] = low_pair_offset(_mm512_srli_epi32(scales[j], 16), 32);
+        for (int i = 0; i < 4; i++) {
+            t.pair[2 * i] = low_pair_offset(scales[i], 32);
+            t.pair[2 * i + 1] = low_pair_offset(_mm512_srli_epi32(scales[i], 16), 32);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            pn__dwords8(p + 128 + 32 * half, rs, high);
+            planes_q6_k(k, p + 64 * half, high, run, user, b, half, 0, scales);
+            planes_q6_k(k, p + 64 * half + 32, high, run, user, b, half, 1, scales);
+        }
+        end(user, b, &t);
+    }
+}
+
+/* Scales and minimums are nibbles, low and high; d and dmin end the block. */
+INLINE void walk_q2_k(const struct pn_walk *k, run_fn run, end_fn end, void *user) {
+    const __m512i two = _mm512_set1_epi8(3), four = _mm512_set1_epi8(15);
+    const uint8_t *p = k->p;
+    size_t rs = k->rs;
+#pragma GCC unroll 1
+    for (uint64_t b = 0; b < k->block_n; b++, p += 84) {
+        __m512i head[4], last[4], raw[8], w[4];
+        struct tail t;
+        pn__dwords4(p, rs, head);
+        pn__dwords4(p + 68, rs, last);
+        t.d = pn__low_half(last[3]);
+        t.dmin = negated(pn__high_half(last[3]));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            __m512i mins = _mm512_and_si512(_mm512_srli_epi32(head[i], 4), four);
+            t.pair[2 * i] = low_pair(mins);
+            t.pair[2 * i + 1] = high_pair(mins);
+            head[i] = _mm512_and_si512(head[i], four);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            pn__dwords8(p + 16 + 32 * half, rs, raw);
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) {
+                int r = 8 * half + i;
+                if (i % 2 == 0) ahead(k, b, 84, r / 2, 8);
+#pragma GCC unroll 4
+                for (int n = 0; n < 4; n++)
+                    w[n] = _mm512_and_si512(shifted_right(raw[i % 2 * 4 + n], i / 2 * 2), two);
+                run(user, b, r, w, byte_unsigned(head[r / 4], r % 4));
+            }
+        }
+        end(user, b, &t);
+    }
+}
+
+/* Q3_K's sixteen scales from the twelve bytes behind t[0]'s first two. */
+INLINE void scales_q3_k(const __m512i t[4], __m512i scales[4]) {
+    const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
+    __m512i high = _mm512_shrdi_epi32(t[2], t[3], 16);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_shrdi_epi32(t[i % 2], t[i % 2 + 1], 16);
+        low = _mm512_and_si512(shifted_right(low, i / 2 * 4), four);
+        scales[i] =
+            _mm512_sub_epi8(or_masked(low, two_bits_to_4(high, i), top), _mm512_set1_epi8(32));
+    }
+}
+
+/* Codes of 0 to 7, 4 too high. */
+INLINE void walk_q3_k(const struct pn_walk *k, run_fn run, end_fn end, void *user) {
+    const __m512i two = _mm512_set1_epi8(3), third = _mm512_set1_epi8(4);
+    const uint8_t *p = k->p;
+    size_t rs = k->rs;
+#pragma GCC unroll 1
+    for (uint64_t b = 0; b < k->block_n; b++, p += 110) {
+        __m512i scales[4], last[4], high[8], raw[8], w[4];
+        struct tail t;
+        pn__dwords8(p, rs, high);
+        pn__dwords4(p + 94, rs, last);
+        scales_q3_k(last, scales);
+        t.d = pn__high_half(last[3]);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            t.pair[2 * i] = low_pair_offset(scales[i], 4);
+            t.pair[2 * i + 1] = low_pair_offset(_mm512_srli_epi32(scales[i], 16), 4);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            pn__dwords8(p + 32 + 32 * half, rs, raw);
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) {
+                int r = 8 * half + i, bit = r / 2;
+                if (i % 2 == 0) ahead(k, b, 110, r / 2, 8);
+#pragma GCC unroll 4
+                for (int n = 0; n < 4; n++) {
+                    __m512i h = high[i % 2 * 4 + n];
+                    h = bit < 2 ? _mm512_slli_epi32(h, (unsigned)(2 - bit))
+                                : shifted_right(h, bit - 2);
+                    w[n] = shifted_right(raw[i % 2 * 4 + n], i / 2 * 2);
+                    w[n] = or_masked(_mm512_and_si512(w[n], two), h, third);
+                }
+                run(user, b, r, w, byte_signed(scales[r / 4], r % 4));
+            }
+        }
+        end(user, b, &t);
+    }
+}
+
+/* Run r's scale: nibble r of `low`, above it bits 16 + 2r and 17 + 2r of `head`; 32 too high. */
+INLINE __m512i scale_iq4_xs(__m512i head, __m512i low, int r) {
+    __m512i x = _mm512_and_si512(shifted_right(low, 4 * r), _mm512_set1_epi32(15));
+    x = or_masked(x, shifted_right(head, 12 + 2 * r), _mm512_set1_epi32(48));
+    return _mm512_sub_epi32(x, _mm512_set1_epi32(32));
+}
+
+/* Nibbles through a table of values, which is 128 too high here. */
+INLINE void walk_iq4_xs(const struct pn_walk *k, run_fn run, end_fn end, void *user) {
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
+                      (char)181, (char)197, (char)217, (char)241));
+    const __m512i low_halves = _mm512_set1_epi32(0xffff);
+    const uint8_t *p = k->p;
+    size_t rs = k->rs;
+#pragma GCC unroll 1
+    for (uint64_t b = 0; b < k->block_n; b++, p += 136) {
+        __m512i head[4], raw[8], w[8], scale[2];
+        struct tail t;
+        pn__dwords4(p, rs, head);
+        t.d = pn__low_half(head[0]);
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++) {
+            ahead(k, b, 136, r, 8);
+            if (r % 2 == 0) pn__dwords8(p + 8 + 16 * r, rs, raw);
+            pn__nibbles(raw + r % 2 * 4, w);
+#pragma GCC unroll 8
+            for (int i = 0; i < 8; i++)
+                w[i] = _mm512_shuffle_epi8(table, w[i]);
+            scale[r % 2] = scale_iq4_xs(head[0], head[1], r);
+            run(user, b, r, w, scale[r % 2]);
+            if (r % 2 == 0) continue;
+            __m512i both = or_masked(_mm512_slli_epi32(scale[1], 16), scale[0], low_halves);
+            t.pair[r / 2] = _mm512_mullo_epi16(both, _mm512_set1_epi16(-128));
         }
         end(user, b, &t);
     }
@@ -252,19 +383,17 @@ INLINE void direct_end(void *user, uint64_t b, const struct tail *t) {
 #pragma GCC unroll 4
     for (uint32_t m = 0; m < c->col_n; m++) {
         uint64_t at = b * c->tile + m;
-        c->f[m] = take(c->f[m], c->sum[m], t, c->run_n, c->has_min, c->d + at,
-                       c->sums + at * RUN_MAX);
+        c->f[m] =
+            take(c->f[m], c->sum[m], t, c->run_n, c->has_min, c->d + at, c->sums + at * RUN_MAX);
         c->sum[m] = _mm512_setzero_si512();
     }
 }
 
 INLINE void direct_k(const struct pn_walk *k, walk_fn walk, int run_n, bool has_min,
-                     const struct pn_acts *a, uint32_t tile_i, uint32_t col_n,
-                     __m512 f[PN_TILE]) {
-    uint64_t from = (uint64_t)tile_i * k->block_n * a->tile;
-    struct direct c = {.q = a->q + from * LEN,
-                       .d = a->d + from,
-                       .sums = a->sums + from * RUN_MAX,
+                     const struct pn_acts *a, uint32_t col_n, __m512 f[PN_TILE]) {
+    struct direct c = {.q = a->q,
+                       .d = a->d,
+                       .sums = a->sums,
                        .tile = a->tile,
                        .col_n = col_n,
                        .run_n = run_n,
@@ -285,6 +414,9 @@ INLINE void direct_k(const struct pn_walk *k, walk_fn walk, int run_n, bool has_
 #define RUN_BYTES(run_n) (64 * (uint64_t)(DWORDS / (run_n) + 1))
 #define TAIL_AT(run_n) ((uint64_t)(run_n)*RUN_BYTES(run_n))
 #define RECORD_BYTES(run_n) (TAIL_AT(run_n) + 64 * (uint64_t)((run_n) / 2 + 2))
+
+_Static_assert(RECORD_BYTES(8) <= PN_PANEL_GROUP_BYTES(LEN), "a panel holds two groups");
+_Static_assert(RECORD_BYTES(16) <= PN_PANEL_GROUP_BYTES(LEN), "a panel holds two groups");
 
 struct packing {
     uint8_t *to;
@@ -354,7 +486,7 @@ INLINE void panel_run(const uint8_t *w, uint64_t group_bytes, uint32_t group_n, 
 }
 
 INLINE void panel_k(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n, int run_n,
-                    bool has_min, const struct pn_acts *a, uint32_t tile_i,
+                    bool has_min, const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,
                     __m512 f[PANEL_PAIR][PN_TILE]) {
     int dword_n = DWORDS / run_n;
     uint64_t block_n = a->col_n / LEN, from = (uint64_t)tile_i * block_n * PN_TILE;
@@ -372,8 +504,11 @@ INLINE void panel_k(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n
             for (int m = 0; m < PN_TILE; m++)
                 sum[g][m] = _mm512_setzero_si512();
 #pragma GCC unroll 1
-        for (int r = 0; r < run_n; r++, w += RUN_BYTES(run_n))
-            panel_run(w, group_bytes, group_n, dword_n, q + 4 * r * dword_n, sum);
+        for (int i = 0; i < DWORDS; i += FEED_LEN / 4) {
+            pn__feed(feed);
+            for (int k = 0; k < FEED_LEN / 4; k += dword_n, w += RUN_BYTES(run_n))
+                panel_run(w, group_bytes, group_n, dword_n, q + 4 * (i + k), sum);
+        }
         for (uint32_t g = 0; g < group_n; g++) {
             struct tail t;
             load_tail(w + g * group_bytes, run_n, has_min, &t);
@@ -389,31 +524,37 @@ INLINE void panel_k(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n
 
 /* ---- the types ---- */
 
-#define K_TYPE(name, run_n, has_min)                                                              \
-    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t tile_i,   \
-                              uint32_t col_n, __m512 f[PN_TILE]) {                                 \
-        direct_k(k, walk_##name, run_n, has_min, a, tile_i, col_n, f);                             \
-    }                                                                                              \
-    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                                \
-        pack_k(k, walk_##name, run_n, has_min, to);                                                \
-    }                                                                                              \
-    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,         \
-                             const struct pn_acts *a, uint32_t tile_i,                             \
-                             __m512 f[PANEL_PAIR][PN_TILE]) {                                      \
-        panel_k(panel, group_bytes, group_n, run_n, has_min, a, tile_i, f);                        \
-    }                                                                                              \
-    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                    \
-                              const struct pn_thread_scratch *scratch) {                           \
-        const struct pn_group_shape shape = {LEN, RECORD_BYTES(run_n), DIRECT_TILES};              \
-        pn__matmul16(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);        \
+#define K_TYPE(name, run_n, has_min)                                                            \
+    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n, \
+                              __m512 f[PN_TILE]) {                                              \
+        direct_k(k, walk_##name, run_n, has_min, a, col_n, f);                                  \
+    }                                                                                           \
+    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                             \
+        pack_k(k, walk_##name, run_n, has_min, to);                                             \
+    }                                                                                           \
+    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,      \
+                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,    \
+                             __m512 f[PANEL_PAIR][PN_TILE]) {                                   \
+        panel_k(panel, group_bytes, group_n, run_n, has_min, a, tile_i, feed, f);               \
+    }                                                                                           \
+    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
+                              const struct pn_thread_scratch *scratch) {                        \
+        const struct pn_group_shape shape = {LEN, RECORD_BYTES(run_n)};                         \
+        pn__matmul16(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);     \
     }
 
+K_TYPE(q2_k, 16, true)
+K_TYPE(q3_k, 16, false)
 K_TYPE(q4_k, 8, true)
 K_TYPE(q5_k, 8, true)
 K_TYPE(q6_k, 16, false)
+K_TYPE(iq4_xs, 8, false)
 
 void pn__init_avx512_k(struct pn_kernels *k) {
+    k->matmul[PN_TYPE_Q2_K] = matmul_q2_k;
+    k->matmul[PN_TYPE_Q3_K] = matmul_q3_k;
     k->matmul[PN_TYPE_Q4_K] = matmul_q4_k;
     k->matmul[PN_TYPE_Q5_K] = matmul_q5_k;
     k->matmul[PN_TYPE_Q6_K] = matmul_q6_k;
+    k->matmul[PN_TYPE_IQ4_XS] = matmul_iq4_xs;
 }

@@ -13,13 +13,7 @@ struct block16 {
 /* What a block is used for: `b` is its number in the row. */
 typedef void (*emit_fn)(void *user, uint64_t b, const struct block16 *x);
 
-/* Weights of one type: offset of the codes, and the walk over a group's blocks. */
-struct walk {
-    const uint8_t *p;    /* first row */
-    size_t rs;           /* bytes a row */
-    uint64_t block_n;    /* a row */
-    const uint8_t *next; /* what to prefetch, a line for each line used; NULL: nothing */
-};
+typedef void (*walk_fn)(const struct pn_walk *k, emit_fn emit, void *user);
 
 /* ---- unpacking ---- */
 
@@ -33,7 +27,7 @@ INLINE void block_q4_0(const uint8_t *p, size_t rs, struct block16 *x) {
 
 /* Eight blocks are 144 bytes, nine chunks of 16, in which the scales come along: blocks 2i start on
  * a dword, blocks 2i + 1 half a dword later. */
-INLINE void walk_q4_0(const struct walk *k, emit_fn emit, void *user) {
+INLINE void walk_q4_0(const struct pn_walk *k, emit_fn emit, void *user) {
     const uint8_t *p = k->p;
     size_t rs = k->rs;
     uint64_t b = 0;
@@ -44,10 +38,10 @@ INLINE void walk_q4_0(const struct walk *k, emit_fn emit, void *user) {
 #pragma GCC unroll 4
         for (int pair = 0; pair < 4; pair++) {
             int at = 9 * pair;
-            if (k->next) pn__prefetch_lines(k->next + (b + 2 * (uint64_t)pair) * 288, 9);
-#pragma GCC unroll 4
-            for (int c = (at + 3) / 4; c < (at + 12) / 4; c++)
-                pn__dwords4(p + 16 * c, rs, t + 4 * c);
+            const uint8_t *next = k->next ? k->next + (b + 2 * (uint64_t)pair) * 288 : NULL;
+            if (next) pn__prefetch_lines(next, 5);
+            if (pair == 0) pn__dwords4(p, rs, t);
+            pn__dwords8(p + 16 + 32 * pair, rs, t + 4 + 8 * pair);
             __m512i s[4];
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++)
@@ -55,6 +49,7 @@ INLINE void walk_q4_0(const struct walk *k, emit_fn emit, void *user) {
             pn__nibbles(s, x.w);
             x.d = pn__low_half(t[at]);
             emit(user, b + 2 * (uint64_t)pair, &x);
+            if (next) pn__prefetch_lines(next + 5 * 64, 4);
             pn__nibbles(t + at + 5, x.w);
             x.d = pn__high_half(t[at + 4]);
             emit(user, b + 2 * (uint64_t)pair + 1, &x);
@@ -80,7 +75,7 @@ INLINE void block_q8_0(const uint8_t *p, size_t rs, struct block16 *x) {
 }
 
 /* Eight blocks are 272 bytes, seventeen chunks. */
-INLINE void walk_q8_0(const struct walk *k, emit_fn emit, void *user) {
+INLINE void walk_q8_0(const struct pn_walk *k, emit_fn emit, void *user) {
     const uint8_t *p = k->p;
     size_t rs = k->rs;
     uint64_t b = 0;
@@ -91,19 +86,23 @@ INLINE void walk_q8_0(const struct walk *k, emit_fn emit, void *user) {
 #pragma GCC unroll 4
         for (int pair = 0; pair < 4; pair++) {
             int at = 17 * pair;
-            if (k->next) pn__prefetch_lines(k->next + (b + 2 * (uint64_t)pair) * 544, 17);
-#pragma GCC unroll 6
-            for (int c = (at + 3) / 4; c < (at + 20) / 4; c++)
-                pn__dwords4(p + 16 * c, rs, t + 4 * c);
+            const uint8_t *next = k->next ? k->next + (b + 2 * (uint64_t)pair) * 544 : NULL;
+            if (next) pn__prefetch_lines(next, 5);
+            if (pair == 0) pn__dwords4(p, rs, t);
+            pn__dwords8(p + 16 + 64 * pair, rs, t + 4 + 16 * pair);
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++)
                 x.w[i] = _mm512_shrdi_epi32(t[at + i], t[at + i + 1], 16);
+            if (next) pn__prefetch_lines(next + 5 * 64, 4);
             signs(x.w);
             x.d = pn__low_half(t[at]);
             emit(user, b + 2 * (uint64_t)pair, &x);
+            if (next) pn__prefetch_lines(next + 9 * 64, 4);
+            pn__dwords8(p + 48 + 64 * pair, rs, t + 12 + 16 * pair);
 #pragma GCC unroll 8
             for (int i = 0; i < 8; i++)
                 x.w[i] = t[at + 9 + i];
+            if (next) pn__prefetch_lines(next + 13 * 64, 4);
             signs(x.w);
             x.d = pn__high_half(t[at + 8]);
             emit(user, b + 2 * (uint64_t)pair + 1, &x);
@@ -118,7 +117,7 @@ INLINE void walk_q8_0(const struct walk *k, emit_fn emit, void *user) {
 
 /* Twenty bytes a block: scale and minimum share a dword, the nibbles follow. Four blocks are five
  * chunks. */
-INLINE void walk_q4_1(const struct walk *k, emit_fn emit, void *user) {
+INLINE void walk_q4_1(const struct pn_walk *k, emit_fn emit, void *user) {
     const uint8_t *p = k->p;
     size_t rs = k->rs;
     uint64_t b = 0;
@@ -126,12 +125,12 @@ INLINE void walk_q4_1(const struct walk *k, emit_fn emit, void *user) {
     for (; b + 4 <= k->block_n; b += 4, p += 80) {
         __m512i t[20];
         struct block16 x;
-        if (k->next) pn__prefetch_lines(k->next + b * 320, 20);
 #pragma GCC unroll 5
         for (int c = 0; c < 5; c++)
             pn__dwords4(p + 16 * c, rs, t + 4 * c);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
+            if (k->next) pn__prefetch_lines(k->next + (b + (uint64_t)i) * 320, 5);
             pn__nibbles(t + 5 * i + 1, x.w);
             x.d = pn__low_half(t[5 * i]);
             x.m = pn__high_half(t[5 * i]);
@@ -198,12 +197,27 @@ INLINE void emit_direct(void *user, uint64_t b, const struct block16 *x) {
     }
 }
 
+INLINE void direct_q32(const struct pn_walk *k, walk_fn walk, int offset, bool has_min,
+                       const struct pn_acts *a, uint32_t col_n, __m512 f[PN_TILE]) {
+    struct direct c = {.q = a->q,
+                       .d = a->d,
+                       .sums = a->sums,
+                       .tile = a->tile,
+                       .col_n = col_n,
+                       .offset = offset,
+                       .has_min = has_min};
+    for (uint32_t m = 0; m < col_n; m++)
+        c.f[m] = _mm512_setzero_ps();
+    walk(k, emit_direct, &c);
+    for (uint32_t m = 0; m < col_n; m++)
+        f[m] = c.f[m];
+}
+
 /* ---- panels ---- */
 
 /* A block of sixteen rows in a panel: 8 x 64 bytes of codes, 64 of scales, 64 of minima. */
 #define RECORD_BYTES 640
-/* Groups of sixteen rows that the inner kernel takes at once. */
-#define PAIR 2
+_Static_assert(RECORD_BYTES <= PN_PANEL_GROUP_BYTES(32), "a panel holds two groups");
 
 struct packing {
     uint8_t *to;
@@ -219,11 +233,15 @@ INLINE void emit_pack(void *user, uint64_t b, const struct block16 *x) {
     if (pack->has_min) _mm512_store_ps(to + 576, x->m);
 }
 
-/* group_n (1 or 2, a constant) groups of a panel against one tile of columns. */
-INLINE void panel_tile(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,
-                       const struct pn_acts *a, uint32_t tile_i, uint64_t block_n, int offset,
-                       bool has_min, __m512 f[PAIR][PN_TILE]) {
-    uint64_t from = (uint64_t)tile_i * block_n * PN_TILE;
+INLINE void pack_q32(const struct pn_walk *k, walk_fn walk, bool has_min, uint8_t *to) {
+    struct packing pack = {to, has_min};
+    walk(k, emit_pack, &pack);
+}
+
+INLINE void panel_q32(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n, int offset,
+                      bool has_min, const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,
+                      __m512 f[PANEL_PAIR][PN_TILE]) {
+    uint64_t block_n = a->col_n / 32, from = (uint64_t)tile_i * block_n * PN_TILE;
     const int8_t *q = a->q + from * 32;
     const float *d = a->d + from;
     const int16_t *sums = a->sums + from * 2;
@@ -233,7 +251,8 @@ INLINE void panel_tile(const uint8_t *panel, uint64_t group_bytes, uint32_t grou
 #pragma GCC unroll 1
     for (uint64_t b = 0; b < block_n; b++) {
         const uint8_t *w = panel + b * RECORD_BYTES;
-        __m512i sum[PAIR][PN_TILE];
+        pn__feed(feed);
+        __m512i sum[PANEL_PAIR][PN_TILE];
 #pragma GCC unroll 4
         for (int m = 0; m < PN_TILE; m++) {
             __m512i start = correction(sums + 2 * m, offset);
@@ -242,7 +261,7 @@ INLINE void panel_tile(const uint8_t *panel, uint64_t group_bytes, uint32_t grou
         }
 #pragma GCC unroll 8
         for (int k = 0; k < 8; k++) {
-            __m512i x[PAIR];
+            __m512i x[PANEL_PAIR];
             for (uint32_t g = 0; g < group_n; g++)
                 x[g] = _mm512_load_si512(w + g * group_bytes + 64 * k);
 #pragma GCC unroll 4
@@ -265,122 +284,30 @@ INLINE void panel_tile(const uint8_t *panel, uint64_t group_bytes, uint32_t grou
     }
 }
 
-/* ---- a type's matmul ---- */
+/* ---- the types ---- */
 
-typedef void (*walk_fn)(const struct walk *k, emit_fn emit, void *user);
-
-/* The group of sixteen rows whose first is `row`, pulled back so that it ends inside the matrix;
- * the rows before `row` are somebody else's. */
-INLINE uint32_t group_start(const struct pn_weight *w, uint32_t row, uint32_t hi, __mmask16 *ours) {
-    uint32_t first = row + ROWS <= w->row_n ? row : w->row_n - ROWS;
-    uint32_t end = hi - first < ROWS ? hi - first : ROWS;
-    *ours = (__mmask16)((0xffffu >> (ROWS - end)) & (0xffffu << (row - first)));
-    return first;
-}
-
-INLINE void direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi, walk_fn walk, int offset,
-                        bool has_min, uint32_t col_n) {
-    const struct pn_weight *w = mm->w;
-    const struct pn_acts *a = mm->acts;
-    for (uint32_t row = lo; row < hi; row += ROWS) {
-        __mmask16 ours;
-        uint32_t first = group_start(w, row, hi, &ours);
-        struct walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
-                         .rs = w->row_bytes,
-                         .block_n = w->col_n / 32};
-        uint64_t ahead = (PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS * w->row_bytes;
-        k.next = k.p + ahead;
-        struct direct c = {.q = a->q,
-                           .d = a->d,
-                           .sums = a->sums,
-                           .tile = a->tile,
-                           .col_n = col_n,
-                           .offset = offset,
-                           .has_min = has_min};
-        for (uint32_t m = 0; m < col_n; m++)
-            c.f[m] = _mm512_setzero_ps();
-        walk(&k, emit_direct, &c);
-        for (uint32_t m = 0; m < col_n; m++)
-            pn__put16(mm, m, first, ours, c.f[m]);
+#define Q32_TYPE(name, offset, has_min)                                                         \
+    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n, \
+                              __m512 f[PN_TILE]) {                                              \
+        direct_q32(k, walk_##name, offset, has_min, a, col_n, f);                               \
+    }                                                                                           \
+    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                             \
+        pack_q32(k, walk_##name, has_min, to);                                                  \
+    }                                                                                           \
+    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,      \
+                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,    \
+                             __m512 f[PANEL_PAIR][PN_TILE]) {                                   \
+        panel_q32(panel, group_bytes, group_n, offset, has_min, a, tile_i, feed, f);            \
+    }                                                                                           \
+    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
+                              const struct pn_thread_scratch *scratch) {                        \
+        const struct pn_group_shape shape = {32, RECORD_BYTES};                                 \
+        pn__matmul16(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);     \
     }
-}
 
-INLINE void panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi, walk_fn walk, int offset,
-                       bool has_min, const struct pn_thread_scratch *scratch) {
-    const struct pn_weight *w = mm->w;
-    const struct pn_acts *a = mm->acts;
-    uint64_t block_n = w->col_n / 32;
-    uint64_t group_bytes = block_n * RECORD_BYTES;
-    uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
-    if (group_max > PN_PANEL_GROUPS) group_max = PN_PANEL_GROUPS;
-    uint32_t tile_n = (a->row_n + PN_TILE - 1) / PN_TILE;
-    for (uint32_t row = lo; row < hi; row += group_max * ROWS) {
-        uint32_t group_n = (hi - row + ROWS - 1) / ROWS;
-        if (group_n > group_max) group_n = group_max;
-        uint32_t first[PN_PANEL_GROUPS];
-        __mmask16 ours[PN_PANEL_GROUPS];
-        for (uint32_t g = 0; g < group_n; g++) {
-            first[g] = group_start(w, row + g * ROWS, hi, &ours[g]);
-            struct walk k = {.p = w->data + (uint64_t)first[g] * w->row_bytes,
-                             .rs = w->row_bytes,
-                             .block_n = block_n};
-            k.next = k.p + ROWS * w->row_bytes;
-            struct packing pack = {.to = scratch->panel + g * group_bytes, .has_min = has_min};
-            walk(&k, emit_pack, &pack);
-        }
-        for (uint32_t t = 0; t < tile_n; t++) {
-            uint32_t col_n = a->row_n - t * PN_TILE < PN_TILE ? a->row_n - t * PN_TILE : PN_TILE;
-            for (uint32_t g = 0; g < group_n; g += PAIR) {
-                const uint8_t *panel = scratch->panel + g * group_bytes;
-                uint32_t pair = group_n - g < PAIR ? 1 : PAIR;
-                __m512 f[PAIR][PN_TILE];
-                if (pair == PAIR)
-                    panel_tile(panel, group_bytes, PAIR, a, t, block_n, offset, has_min, f);
-                else
-                    panel_tile(panel, group_bytes, 1, a, t, block_n, offset, has_min, f);
-                for (uint32_t i = 0; i < pair; i++)
-                    for (uint32_t m = 0; m < col_n; m++)
-                        pn__put16(mm, t * PN_TILE + m, first[g + i], ours[g + i], f[i][m]);
-            }
-        }
-    }
-}
-
-INLINE void matmul(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                   const struct pn_thread_scratch *scratch, walk_fn walk, int offset,
-                   bool has_min) {
-    switch (mm->acts->row_n) {
-    case 1:
-        direct_rows(mm, lo, hi, walk, offset, has_min, 1);
-        break;
-    case 2:
-        direct_rows(mm, lo, hi, walk, offset, has_min, 2);
-        break;
-    case 3:
-        direct_rows(mm, lo, hi, walk, offset, has_min, 3);
-        break;
-    case 4:
-        direct_rows(mm, lo, hi, walk, offset, has_min, 4);
-        break;
-    default:
-        panel_rows(mm, lo, hi, walk, offset, has_min, scratch);
-    }
-}
-
-static void matmul_q4_0(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                        const struct pn_thread_scratch *scratch) {
-    matmul(mm, lo, hi, scratch, walk_q4_0, 8, false);
-}
-
-static void matmul_q4_1(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                        const struct pn_thread_scratch *scratch) {
-    matmul(mm, lo, hi, scratch, walk_q4_1, 0, true);
-}
-
-static void matmul_q8_0(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                        const struct pn_thread_scratch *scratch) {
-    matmul(mm, lo, hi, scratch, walk_q8_0, 128, false);
-}
+Q32_TYPE(q4_0, 8, false)
+Q32_TYPE(q4_1, 0, true)
+Q32_TYPE(q8_0, 128, false)
 
 void pn__init_avx512_q32(struct pn_kernels *k) {
     k->matmul[PN_TYPE_Q4_0] = matmul_q4_0;

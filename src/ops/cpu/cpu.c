@@ -4,6 +4,9 @@
 #include <assert.h>
 #include <sched.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -11,10 +14,18 @@
 
 /* ---- instruction sets ---- */
 
-void pn__init_kernels_avx2(struct pn_kernels *k);
+void pn__init_avx2(struct pn_kernels *k);
 void pn__init_avx512(struct pn_kernels *k);
 
 typedef void (*init_fn)(struct pn_kernels *k);
+
+#if defined(__x86_64__)
+/* clang 14 doesn't know the name for __builtin_cpu_supports. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 static bool cpu_has(enum pn_isa isa) {
     switch (isa) {
@@ -22,7 +33,7 @@ static bool cpu_has(enum pn_isa isa) {
         return true;
 #if defined(__x86_64__)
     case PN_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case PN_ISA_AVX512:
         return cpu_has(PN_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -41,7 +52,7 @@ static init_fn isa_init(enum pn_isa isa) {
         return pn__init_kernels_ref;
 #if PN_HAVE_X86
     case PN_ISA_AVX2:
-        return pn__init_kernels_avx2;
+        return pn__init_avx2;
     case PN_ISA_AVX512:
         return pn__init_avx512;
 #endif
@@ -93,7 +104,8 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
     uint64_t tiled_rows = ((uint64_t)c->row_max + PN_TILE - 1) / PN_TILE * PN_TILE;
     uint64_t value_n;
     if (pn__mul_u64(wide_n, tiled_rows, &value_n)) a->overflow = true;
-    uint64_t panel_bytes = c->isa == PN_ISA_AVX512 ? panel_size(wide_n) : 0;
+    bool panels = c->isa == PN_ISA_AVX2 || c->isa == PN_ISA_AVX512;
+    uint64_t panel_bytes = panels ? panel_size(wide_n) : 0;
 
     acts->q = pn__arena_take(a, value_n, sizeof *acts->q);
     acts->d = pn__arena_take(a, value_n / 32, sizeof *acts->d);
