@@ -119,7 +119,11 @@ static float bf16_dot(const float *w, const float *x, uint32_t n) {
                 uint32_t at = k + 2 * j + (uint32_t)odd;
                 float wv = at < n ? flushed(w[at]) : 0;
                 float xv = at < n ? bf16(x[at]) : 0;
-                lanes[j] = flushed(fmaf(wv, xv, lanes[j]));
+                /* Tiny is judged before the exponent is bounded. */
+                bool tiny =
+                    fabs((double)wv * (double)xv + (double)lanes[j]) < 0x1p-126 * (1 - 0x1p-25);
+                float sum = fmaf(wv, xv, lanes[j]);
+                lanes[j] = tiny ? copysignf(0.0f, sum) : sum;
             }
     return tree(lanes);
 }

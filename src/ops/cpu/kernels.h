@@ -92,7 +92,7 @@ struct pn_thread_scratch {
 
 #define PN_GROUP_TOKENS (PN_GROUP_PAGES * PN_PAGE_TOKENS)
 /* Query vectors that share one walk over K and V. */
-#define PN_ATT_QUERIES 16
+#define PN_ATT_QUERIES 32
 
 /* Some rows of one sequence and some of the query heads of one KV head. */
 struct pn_att_tile {
@@ -155,7 +155,7 @@ struct pn_kernels {
     /* Outputs [lo, hi) for all rows, by weight type: each weight row is read and unpacked once.
      *  F32, F16: lane order over k of w * x.
      *  BF16: 16 lanes; of each 32 elements lane j takes 2j + 1, then 2j; subnormal inputs count as
-     *        zeros of their sign and so does a subnormal sum after each fmaf (vdpbf16ps).
+     *        zeros of their sign and so does a tiny sum after each fmaf (vdpbf16ps).
      *  Others: units ascending, as quant.h says.
      * Then times w.scale, then plus bias. NULL: no matmul type. */
     void (*matmul[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,

@@ -148,13 +148,16 @@ static void matmul_f16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
     matmul_float(mm, lo, hi, scratch, widen_f16);
 }
 
+/* vdpbf16ps calls a sum tiny by what it would be with any exponent: found by looking at the same
+ * sum 2^24 times as large. */
 static void bf_lanes(float lanes[restrict PN_LANES], const float *restrict w,
                      const uint16_t *restrict x) {
     for (int j = 0; j < PN_LANES; j++) {
-        float f = fmaf(w[j], pn__bits_float((uint32_t)x[j] << 16), lanes[j]);
-        uint32_t bits = pn__float_bits(f);
-        bits = (bits & 0x7f800000u) ? bits : bits & 0x80000000u;
-        lanes[j] = pn__bits_float(bits);
+        float y = pn__bits_float((uint32_t)x[j] << 16);
+        float f = fmaf(w[j], y, lanes[j]);
+        float large = fmaf(w[j] * 0x1p24f, y, lanes[j] * 0x1p24f);
+        uint32_t sign = pn__float_bits(f) & 0x80000000u;
+        lanes[j] = fabsf(large) < 0x1p-102f ? pn__bits_float(sign) : f;
     }
 }
 
