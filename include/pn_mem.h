@@ -8,6 +8,8 @@
 #ifndef PN_MEM_H
 #define PN_MEM_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "pn_err.h"
@@ -47,15 +49,19 @@ enum pn_mem_source {
     PN_SOURCE_PSI = 1,
     PN_SOURCE_CGROUP = 2, /* FAILED when any group on the path could not be read */
     PN_SOURCE_RLIMIT = 3,
+    PN_SOURCE_GROUP_PSI = 4, /* our own v2 group's memory.pressure */
+    PN_SOURCE_SELF = 5,      /* RssAnon and its like in /proc/self/status */
+    PN_SOURCE_HOT = 6,       /* ABSENT while no range is registered */
 };
-#define PN_SOURCE_N 4
+#define PN_SOURCE_N 7
 
 typedef struct pn_source_state {
     enum pn_source_status status;
     char why[192]; /* FAILED: the file and what was wrong with it; else "" */
 } pn_source_state;
 
-const char *pn_mem_source_name(unsigned source); /* "meminfo" "psi" "cgroup" "rlimit" */
+/* "meminfo" "psi" "cgroup" "rlimit" "group_psi" "self" "hot" */
+const char *pn_mem_source_name(unsigned source);
 
 /* A domain's or a group's name with its terminator. Longer paths keep their end: "...tail". */
 #define PN_DOMAIN_NAME_BYTES 128
@@ -69,7 +75,8 @@ typedef struct pn_cgroup_limit {
     uint64_t high_bytes;        /* v2 memory.high; 0 = unset */
     uint64_t max_bytes;         /* v2 memory.max, v1 limit_in_bytes; 0 = unset */
     uint64_t limit_bytes;       /* the smaller of what is set (v1: or an unseen ancestor's limit) */
-    uint64_t avail_bytes;       /* limit - (current - reclaimable), at least 0 */
+    /* limit - (current - reclaimable that is not our own hot file pages), at least 0 */
+    uint64_t avail_bytes;
 } pn_cgroup_limit;
 
 /* Of more limited groups on one path, those with the least available are kept. */
@@ -98,8 +105,31 @@ typedef struct pn_host_sample {
     uint64_t rlimit_bytes;       /* 0 = unlimited */
     uint64_t rlimit_avail_bytes; /* what is left of it; meaningful when rlimit_bytes != 0 */
 
+    /* The same of our own group, where it has a memory.pressure (v2). */
+    double group_psi_some_avg10;
+    double group_psi_full_avg10;
+    uint64_t group_psi_some_total_usec;
+    uint64_t group_psi_full_total_usec;
+
+    uint64_t rss_anon_bytes; /* RssAnon, RssShmem, RssFile and VmSwap of this process */
+    uint64_t rss_shmem_bytes;
+    uint64_t rss_file_bytes;
+    uint64_t swap_bytes;
+
+    /* Estimate of the resident bytes of the registered ranges, at most RssFile where that is known.
+     * They count as available in what the kernel says, but taking them slows us down. */
+    uint64_t hot_file_bytes;
+
     pn_source_state sources[PN_SOURCE_N];
 } pn_host_sample;
+
+/* Names a range of a mapped file whose pages we need again and again, such as weights read in
+ * place. Its resident pages are estimated by mincore at every sample, at most 64 pages of it, and
+ * not counted as available. Returns an id >= 0 for unregister, which must come before the range is
+ * unmapped; PN_E_INVALID for a bad range, PN_E_NOFIT past PN_HOT_RANGE_MAX ranges. */
+#define PN_HOT_RANGE_MAX 64
+int pn_mem_hot_range_register(const void *addr, uint64_t bytes, struct pn_detail *d);
+void pn_mem_hot_range_unregister(int id); /* an id that isn't registered is ignored */
 
 /* Samples every source once, in well under a millisecond. `root` is put in front of /proc and /sys
  * paths (NULL or "" for the real machine; a test gives a folder). Never fails as a whole: a source
@@ -258,6 +288,345 @@ typedef struct pn_ledger_view {
 
 /* Copies the ledger; each figure is exact, the whole is a moment's blur under load. */
 void pn_ledger_read(pn_ledger_view *out);
+
+/* Moves `bytes` that are not committed from one live booking that isn't mapped to another at the
+ * same place, or, where `to` is zeroed, into a new one for `owner`. The pool doesn't change, so
+ * this can't be refused for want of memory. PN_E_INVALID, PN_E_STATE; then nothing changed. */
+int pn_ledger_move(pn_booking *from, pn_booking *to, unsigned owner, uint64_t bytes);
+
+/* Makes a booking that isn't mapped larger by `bytes`, or refuses like pn_ledger_reserve and leaves
+ * it as it was. */
+int pn_ledger_grow(pn_booking *booking, uint64_t bytes, struct pn_detail *d);
+
+/* ---- levels and the published state ------------------------------------------------------- */
+
+typedef enum {
+    PN_MEM_LEVEL_OK = 0,       /* ample headroom */
+    PN_MEM_LEVEL_WATCH = 1,    /* headroom shrinking */
+    PN_MEM_LEVEL_TIGHT = 2,    /* reserve nearly reached, stalls, or something isn't known */
+    PN_MEM_LEVEL_CRITICAL = 3, /* at the reserve, or standing still: shed */
+} pn_mem_level;
+#define PN_MEM_LEVEL_N 4
+
+const char *pn_mem_level_name(unsigned level); /* "OK" "WATCH" "TIGHT" "CRITICAL" */
+
+/* One snapshot, a plain value. */
+typedef struct {
+    uint64_t host_total_bytes;     /* MemTotal */
+    uint64_t host_avail_bytes;     /* MemAvailable as read */
+    double host_psi_some_avg10;    /* percent */
+    double host_psi_full_avg10;    /* percent */
+    uint64_t cgroup_current_bytes; /* 0: in no group */
+    uint64_t cgroup_high_bytes;    /* 0: unset */
+    uint64_t cgroup_max_bytes;     /* 0: unset */
+    int n_dies;                    /* 1 + the highest die that was ever fed */
+    uint64_t per_die_free[PN_DIE_MAX];
+    uint64_t per_die_budget[PN_DIE_MAX]; /* total at boot - reserve; 0: no such die */
+    uint64_t per_die_used[PN_DIE_MAX];   /* our own tally */
+    pn_mem_level level;                  /* damped: drives the ladder and growth */
+    uint64_t seq;                        /* of this snapshot; 0: none was taken yet */
+
+    /* The least that any of host, groups and rlimit has available, our own hot file pages taken
+     * off, reserves not; and which it is: "host", "cgroup:PATH", "rlimit" ("" : nothing known). */
+    uint64_t eff_avail_bytes;
+    char bind_domain[PN_DOMAIN_NAME_BYTES];
+    pn_mem_level raw_level; /* what this sample alone says, undamped */
+    uint64_t sample_ns;     /* monotonic time at which the host was sampled */
+    enum pn_source_status sources[PN_SOURCE_N];
+    uint32_t stale; /* set by the reader: older than PN_MEM_STALE_MS, levels at least TIGHT */
+
+    /* Stalls of the last 10 s up to this very sample, the worse of the machine's and our group's:
+     * avg10, or what the growth of total= says where that is more. */
+    double psi_some_now;
+    double psi_full_now;
+    uint64_t headroom_bytes; /* what the ledger can still promise at place host; UINT64_MAX: all */
+    char headroom_domain[PN_DOMAIN_NAME_BYTES]; /* whose headroom that is; "" : nobody's */
+    uint64_t deficit_bytes; /* what would bring the worst domain out of its band; PSI: none */
+} pn_mem_state;
+
+/* Full stalls from this percentage on are CRITICAL and refuse requests. */
+#define PN_PSI_FULL_REJECT_DEFAULT 15.0
+#define PN_DIE_RESERVE_BYTES_DEFAULT (1ull << 30)
+
+/* Replace defaults (PN_PSI_FULL_REJECT, PN_DIE_RESERVE_BYTES); negative or UINT64_MAX: the default.
+ */
+void pn_mem_set_psi_full_reject(double percent);
+double pn_mem_psi_full_reject(void);
+void pn_mem_set_die_reserve(uint64_t bytes);
+uint64_t pn_mem_die_reserve(void);
+
+/* What of a die's memory may be used: its total at boot - the die reserve, at least 0. */
+uint64_t pn_mem_die_budget(uint64_t total_bytes);
+
+/* ---- watch ------------------------------------------------------------------------------- */
+
+#define PN_MEMWATCH_POLL_MS 250    /* between samples, while memory isn't filling */
+#define PN_MEMWATCH_POLL_MS_MIN 20 /* while it fills fast */
+#define PN_MEM_STALE_MS 750        /* a snapshot older than this is TIGHT at best */
+
+/* Starts the poll thread (the only one of this library) after sampling once, so that the first read
+ * has real figures. Idempotent. PN_E_NOMEM when the system refuses a thread or a descriptor: then
+ * nothing is left behind. The thread blocks all signals. */
+int pn_memwatch_start(void);
+void pn_memwatch_stop(void); /* joins the thread; may be started again */
+bool pn_memwatch_running(void);
+
+/* Samples now, on the calling thread, tells the ledger, and returns when this or a newer sample is
+ * published. Works with and without the thread. */
+void pn_memwatch_poll_now(void);
+
+/* Copies the newest snapshot; never waits and never delays a publisher. 0, or PN_E_BUSY when no
+ * quiet copy was had in a bounded number of tries: `out` is then zero but for levels of TIGHT. The
+ * same levels stand in a state that was never sampled (seq 0) or is stale. */
+int pn_memwatch_read(pn_mem_state *out);
+
+/* What a die has, after asking its driver. Merges, derives and publishes at once; the ledger's
+ * domain of the die follows. A die outside 0..15 is ignored and counted (pn_memwatch_info). */
+void pn_memwatch_set_die(int die_id, uint64_t free_bytes, uint64_t budget_bytes,
+                         uint64_t used_bytes);
+
+/* Another machine: a folder in front of /proc and /sys (copied; NULL or "" for the real one).
+ * Forgets what was sampled before, dies and damping too. PN_E_STATE while the watch runs,
+ * PN_E_INVALID for a path of 1024 bytes or more. */
+int pn_memwatch_set_root(const char *root);
+
+/* Milliseconds to the next poll: an eighth of the time in which `headroom_bytes` would be used up,
+ * within 20..250. */
+uint32_t pn_memwatch_interval_ms(uint64_t headroom_bytes, double fill_bytes_per_s);
+
+typedef struct pn_memwatch_info {
+    char why[256];         /* the level in words, with numbers */
+    pn_host_sample sample; /* what was read last; a source that is gone in mid-run is FAILED */
+    uint32_t interval_ms;  /* at present */
+    uint64_t poll_n;
+    uint64_t bad_die_n; /* calls of set_die that named no die */
+    uint64_t trigger_n; /* times that a PSI trigger woke the thread */
+    char trigger[128];  /* "armed: ...", or why there is none */
+} pn_memwatch_info;
+
+/* For people: takes a lock, unlike pn_memwatch_read. */
+void pn_memwatch_info_read(pn_memwatch_info *out);
+
+/* ---- ladder ------------------------------------------------------------------------------ */
+
+/* What the operator configured. 0: no limit. */
+typedef struct pn_ladder_config {
+    int max_slots;
+    int prefill_window; /* longest prompt admitted, in tokens */
+    bool kv_q4;
+    bool kv_evict;
+} pn_ladder_config;
+
+/* Absolute values to apply, never more than configured. */
+typedef struct {
+    pn_mem_level level;
+    int max_slots;      /* rung 2: TIGHT a half, CRITICAL 1 */
+    bool force_kv_q4;   /* rung 4a: from WATCH, where the KV's format is still free */
+    bool kv_evict;      /* rung 4b: from TIGHT */
+    int prefill_window; /* rung 3: TIGHT a half, CRITICAL a quarter; at least 1, 0 stays 0 */
+    bool degraded;      /* some configured value was reduced */
+    const char *note;   /* static */
+    bool shed_caches;   /* rung 1: from WATCH */
+} pn_ladder_plan;
+
+/* Pure. OK is the configuration itself; a higher level never gives more than a lower one. */
+pn_ladder_plan pn_ladder_plan_for(pn_mem_level level, const pn_ladder_config *cfg);
+
+/* For the state's damped level, or for OK while the ladder is disabled. */
+pn_ladder_plan pn_ladder_plan_from_state(const pn_mem_state *state, const pn_ladder_config *cfg);
+
+void pn_ladder_set_disabled(bool disabled); /* PN_LADDER_DISABLE */
+bool pn_ladder_disabled(void);
+
+/* Logs "[ladder] TIGHT -> prefill window clamped A -> B (...)" when the plan clamps a window of
+ * `configured`: at each change and once a minute, with how often it stood in between. */
+void pn_ladder_log_clamp(const pn_ladder_plan *plan, int configured);
+
+/* ---- admission ---------------------------------------------------------------------------- */
+
+typedef enum {
+    PN_ADMIT_VERDICT_ADMIT = 0,
+    PN_ADMIT_VERDICT_CAP = 1,   /* not as asked, but `fit_tokens` of the prompt would */
+    PN_ADMIT_VERDICT_REJECT = 2 /* not at all at present */
+} pn_admit_verdict;
+
+/* Why not ADMIT. */
+typedef enum {
+    PN_ADMIT_CAUSE_NONE = 0,
+    PN_ADMIT_CAUSE_STALL,   /* all tasks stand still: have and need are 1/1000 of a percent */
+    PN_ADMIT_CAUSE_RESERVE, /* the host is inside its reserve: have and need are bytes */
+    PN_ADMIT_CAUSE_WINDOW,  /* longer than the window: have and need are tokens */
+    PN_ADMIT_CAUSE_BYTES,   /* `domain` hasn't the bytes */
+    PN_ADMIT_CAUSE_INVALID  /* a prompt or die that can't be, or a sum beyond 64 bits */
+} pn_admit_cause;
+
+typedef struct pn_admit_result {
+    pn_admit_verdict verdict;
+    pn_admit_cause cause;
+    int fit_tokens; /* ADMIT: the prompt; CAP: the longest prompt that fits; REJECT: 0 */
+    uint64_t need_bytes;
+    uint64_t have_bytes;
+    char domain[PN_DOMAIN_NAME_BYTES]; /* whose bytes `have_bytes` are; "" for none */
+} pn_admit_result;
+
+/* The result in words with its numbers, cut to `cap`; returns `buf`. */
+const char *pn_admit_reason(const pn_admit_result *r, char *buf, size_t cap);
+
+/* The seed's shape, a Qwen3.5-MoE: bytes of KV a token in 4 bits and in fp32. */
+#define PN_ADMIT_KV_BYTES_PER_TOKEN_Q4 5898
+#define PN_ADMIT_KV_BYTES_PER_TOKEN_FP32 40960
+#define PN_ADMIT_DIE_SCRATCH_BYTES (3ull << 29)                    /* 1.5 GiB */
+#define PN_ADMIT_LOAD_SPIKE_BYTES_DEFAULT (24ull * (1 << 30) / 10) /* 2.4 GiB */
+#define PN_ADMIT_NEW_TOKENS 512 /* charged for an answer without a limit, before extending */
+#define PN_ADMIT_PAGE_TOKENS 64 /* a fit below this is none */
+
+/* Replaces the spike (PN_LOAD_SPIKE_BYTES); UINT64_MAX: the default. */
+void pn_admit_set_load_spike(uint64_t bytes);
+
+/* Bytes of a prompt's activations at their peak, for the seed's shape: 4 * heads * N^2 with 16
+ * heads at N = 512, 1024, ... 16384, straight lines between and beyond, and from 0 below. */
+uint64_t pn_lut_activation_peak(int n_prompt);
+
+/* What one request takes of a loaded model. KV comes in kinds of pages: all layers that keep the
+ * whole sequence are one kind, those with a window another. */
+#define PN_ADMIT_KV_KINDS 4
+#define PN_ADMIT_ANCHOR_MAX 8
+typedef struct pn_admit_cost {
+    struct {
+        uint64_t page_bytes;
+        uint32_t page_tokens; /* 0: no such kind */
+        uint32_t page_max;    /* a window's most pages; 0: no limit */
+    } kv[PN_ADMIT_KV_KINDS];
+    uint64_t state_bytes; /* recurrent state and the like, whatever the length */
+    /* Scratch by prompt length: straight lines between anchors in rising order, the first line from
+     * (0, 0), the last one extended; one anchor of 0 tokens: the same for every length. */
+    struct {
+        uint32_t tokens;
+        uint64_t bytes;
+    } scratch[PN_ADMIT_ANCHOR_MAX];
+    uint32_t scratch_n;
+} pn_admit_cost;
+
+/* The parts of what `n_prompt` + `n_new` tokens take. PN_E_INVALID for negative counts, a cost that
+ * makes no sense or sums beyond 64 bits. */
+typedef struct pn_admit_bytes {
+    uint64_t kv;
+    uint64_t state;
+    uint64_t scratch;
+    uint64_t all;
+} pn_admit_bytes;
+int pn_admit_cost_bytes(const pn_admit_cost *cost, int n_prompt, int n_new, pn_admit_bytes *out);
+
+/* Would a prompt run to its end? Pure. In this order: full stalls of the reject percentage refuse;
+ * `gpu_resident` costs the host nothing, is refused inside the reserve and capped above the window;
+ * else KV and activations must fit what the state says the host (and cgroup, rlimit, promises) and
+ * the die have, and the longest prompt that does is found. max_window 0: none; die_id -1: none. */
+void pn_admit_request(int n_prompt, bool kv_q4, bool gpu_resident, int die_id, int max_window,
+                      const pn_mem_state *state, pn_admit_result *out);
+
+/* The general form of its host path: any model's cost, `n_new` tokens of answer included. */
+void pn_admit_request_cost(const pn_admit_cost *cost, int n_prompt, int n_new, int die_id,
+                           int max_window, const pn_mem_state *state, pn_admit_result *out);
+
+/* Before weights go to a die: all three together within its free bytes less the die reserve. */
+void pn_admit_model_load(uint64_t weights_bytes, uint64_t kv_bytes, uint64_t activation_bytes,
+                         int die_id, const pn_mem_state *state, pn_admit_result *out);
+
+/* One die of several: its slices and PN_ADMIT_DIE_SCRATCH_BYTES within its free bytes. */
+void pn_admit_model_load_die(uint64_t weights_bytes, uint64_t kv_bytes, int die_id,
+                             const pn_mem_state *state, pn_admit_result *out);
+
+/* Before weights are copied to a die: the burst that this takes of the host. */
+void pn_admit_load_spike(const pn_mem_state *state, pn_admit_result *out);
+
+/* ---- tickets ------------------------------------------------------------------------------ */
+
+/* A request's promise: what it may still take is reserved in the ledger, under its owners; blocks
+ * take their part over with pn_ledger_move. The caller owns the struct and keeps it where it is;
+ * zeroed means none. Any thread may reserve; one thread, the driver, extends, moves and releases.
+ */
+typedef struct pn_admit_ticket {
+    pn_booking kv;
+    pn_booking state;
+    pn_booking scratch;
+    pn_admit_cost cost;
+    int n_prompt;
+    int n_tokens;   /* prompt and answer that are paid for */
+    int end_tokens; /* where it must end at the latest */
+    bool parked;    /* its last extension was refused; ask again later */
+    bool whole_way; /* reserved up to end_tokens, so extending it takes nothing more */
+    uint64_t order; /* admitted when: the oldest live ticket has the lowest; 0: none */
+    struct pn_admit_ticket *next;
+} pn_admit_ticket;
+
+/* Decides and books in one: either the whole of prompt and answer is reserved, or nothing. `n_new`
+ * is the most tokens of answer; 0: unknown, PN_ADMIT_NEW_TOKENS are booked and extended page by
+ * page. `n_ctx` bounds prompt and answer together (0: no bound, n_new known). Bytes come from the
+ * ledger, stalls from the newest snapshot where the watch runs. 0: booked, and the result says
+ * ADMIT. PN_E_CONTEXT: CAP by the window or n_ctx. PN_E_NOFIT: would not fit now (CAP when
+ * something shorter would). PN_E_INVALID. `d` gets the reason. */
+int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_ctx, int max_window,
+                     pn_admit_ticket *out, pn_admit_result *result, struct pn_detail *d);
+
+/* Pays for one more page of answer (at most up to end_tokens). PN_E_NOFIT parks the ticket and
+ * changes nothing else: asking again later may succeed. The oldest ticket's way to its end is
+ * always reserved, so its extensions are never refused. PN_E_CONTEXT at the end. */
+int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d);
+
+/* Gives back what is left of it; the next oldest gets its way reserved, or is given an earlier end
+ * where even that doesn't fit (its end_tokens says so). Takes NULL and zeroed tickets. */
+void pn_admit_release(pn_admit_ticket *t);
+
+/* ---- shedders ----------------------------------------------------------------------------- */
+
+/* A cache that can give memory back. `order`: asked in rising order; 0 from WATCH on, higher from
+ * TIGHT on. `held` says what it holds, `shed` gives back about that many bytes; at least
+ * `floor_bytes` stay. Both are called by who calls pn_shed, under no lock. Returns an id >= 0;
+ * PN_E_NOFIT past PN_SHEDDER_MAX, PN_E_INVALID. */
+#define PN_SHEDDER_MAX 16
+#define PN_SHEDDER_NAME_BYTES 32
+int pn_shed_register(const char *name, int order, uint64_t (*held)(void *user),
+                     uint64_t floor_bytes, void (*shed)(void *user, uint64_t bytes), void *user);
+
+/* PN_E_BUSY while a pn_shed runs, PN_E_INVALID for an id that isn't registered. */
+int pn_shed_unregister(int id);
+
+/* Rung 1: asks the shedders for `deficit_bytes`, as many as the level lets; at CRITICAL then all of
+ * them down to their floors. Nothing happens without a deficit. What they held before and after is
+ * compared: that is what is returned as freed. 0 also while another pn_shed runs. */
+uint64_t pn_shed(pn_mem_level level, uint64_t deficit_bytes);
+
+/* ---- the last decisions ------------------------------------------------------------------- */
+
+typedef enum {
+    PN_DECISION_ADMIT = 0, /* a: prompt, b: answer, c: bytes booked */
+    PN_DECISION_CAP,       /* a: prompt, b: fit, c: bytes needed, d: bytes had */
+    PN_DECISION_REJECT,    /* the same */
+    PN_DECISION_EXTEND,    /* a: tokens now, c: bytes */
+    PN_DECISION_PARK,      /* a: tokens, c: bytes needed, d: bytes had */
+    PN_DECISION_SHORTEN,   /* a: end before, b: end now */
+    PN_DECISION_SHED,      /* c: asked, d: freed */
+    PN_DECISION_LEVEL,     /* a: from, b: to, c: deficit */
+} pn_decision_kind;
+
+typedef struct pn_decision {
+    uint64_t seq; /* 1 for the first since the start */
+    uint64_t ns;
+    pn_decision_kind kind;
+    int a;
+    int b;
+    uint64_t c;
+    uint64_t d;
+    char name[PN_SHEDDER_NAME_BYTES]; /* a shedder's, or a domain's kind; "" */
+} pn_decision;
+
+#define PN_DECISION_N 256
+
+/* Copies the newest decisions, at most `cap`, oldest first; returns how many. */
+size_t pn_decisions_read(pn_decision *out, size_t cap);
+
+/* One line for people, cut to `cap`; returns `buf`. */
+const char *pn_decision_text(const pn_decision *e, char *buf, size_t cap);
 
 #ifdef __cplusplus
 }

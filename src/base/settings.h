@@ -15,20 +15,22 @@
 #include "base/err.h"
 
 /* The commands, each a bit, and the name that is typed. X(id, bit, name) */
-#define PN_CMD_TABLE(X)      \
-    X(RUN, 0, "run")         \
-    X(LOGITS, 1, "logits")   \
-    X(BENCH, 2, "bench")     \
-    X(PLAN, 3, "plan")       \
-    X(INSPECT, 4, "inspect") \
-    X(TOKENIZE, 5, "tokenize")
+#define PN_CMD_TABLE(X)        \
+    X(RUN, 0, "run")           \
+    X(LOGITS, 1, "logits")     \
+    X(BENCH, 2, "bench")       \
+    X(PLAN, 3, "plan")         \
+    X(INSPECT, 4, "inspect")   \
+    X(TOKENIZE, 5, "tokenize") \
+    X(MEM, 6, "mem")           \
+    X(TEMPLATE, 7, "template")
 
 enum pn_cmd {
 #define PN_CMD_ENUM(id, bit, name) PN_CMD_##id = 1 << (bit),
     PN_CMD_TABLE(PN_CMD_ENUM)
 #undef PN_CMD_ENUM
         PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
-    PN_CMD_ALL = PN_CMD_ENGINE | PN_CMD_INSPECT | PN_CMD_TOKENIZE,
+    PN_CMD_ALL = PN_CMD_ENGINE | PN_CMD_INSPECT | PN_CMD_TOKENIZE | PN_CMD_MEM | PN_CMD_TEMPLATE,
 };
 
 /* "run" for PN_CMD_RUN; "?" for what is not exactly one command. */
@@ -51,7 +53,7 @@ enum pn_setting_kind {
     X(LOG, "log", 0, "PN_LOG", CHOICE, "warn", 0, 0, "error|warn|info|debug", PN_CMD_ALL,          \
       "how much the log says on stderr")                                                           \
     X(JSON, "json", 0, NULL, FLAG, NULL, 0, 0, NULL,                                               \
-      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN | PN_CMD_INSPECT,                    \
+      PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN | PN_CMD_INSPECT | PN_CMD_MEM,       \
       "machine-readable output")                                                                   \
     X(THREADS, "threads", 't', "PN_THREADS", INT, "0", 0, 256, "N",                                \
       PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,                                     \
@@ -95,14 +97,38 @@ enum pn_setting_kind {
     X(BENCH_N, "n-predict", 'n', NULL, INT, "64", 0, 1 << 24, "N", PN_CMD_BENCH,                   \
       "tokens decoded one by one")                                                                 \
     X(STREAMS, "streams", 0, NULL, INT, "1", 1, 256, "S", PN_CMD_BENCH, "sequences at once")       \
+    X(IDS, "ids", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_TEMPLATE,                                \
+      "print the token ids that the model would be fed")                                           \
+    X(NOW, "now", 0, NULL, TEXT, NULL, 0, 0, "TIME", PN_CMD_TEMPLATE,                              \
+      "the time that the template is told, such as 2025-03-09T14:05:06 (default: now)")            \
+    X(TEMPLATE_BYTES, "template-bytes", 0, "PN_TEMPLATE_BYTES", BYTES, "1M", 1, 1 << 26, "BYTES",  \
+      PN_CMD_TEMPLATE, "largest chat template")                                                    \
+    X(TEMPLATE_OUTPUT, "template-output", 0, "PN_TEMPLATE_OUTPUT_BYTES", BYTES, "64M", 1,          \
+      INT64_C(1) << 40, "BYTES", PN_CMD_TEMPLATE, "longest text that a chat template may make")    \
+    X(TEMPLATE_MEMORY, "template-memory", 0, "PN_TEMPLATE_MEMORY_BYTES", BYTES, "1G", 65536,       \
+      INT64_C(1) << 40, "BYTES", PN_CMD_TEMPLATE, "most memory that one rendering may take")       \
+    X(TEMPLATE_STEPS, "template-steps", 0, "PN_TEMPLATE_STEPS", INT, "100000000", 1, INT64_MAX,    \
+      "N", PN_CMD_TEMPLATE, "steps after which a rendering is stopped")                            \
+    X(TEMPLATE_DEPTH, "template-depth", 0, "PN_TEMPLATE_DEPTH", INT, "1000", 10, 4000, "N",        \
+      PN_CMD_TEMPLATE, "deepest nesting of blocks, calls and values in a chat template")           \
     X(SETTINGS, "settings", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_PLAN,                          \
       "list every setting with its value and where it came from")                                  \
     X(HOST_RESERVE, NULL, 0, "PN_HOST_RESERVE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES",          \
       PN_CMD_ALL, "host memory kept free (default: the larger of 1 GiB and 15 %)")                 \
     X(CGROUP_RESERVE, NULL, 0, "PN_CGROUP_RESERVE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES",      \
       PN_CMD_ALL, "kept free below a cgroup limit (default: the larger of 64 MiB and 1/16)")       \
-    X(ROOT, NULL, 0, "PN_ROOT", TEXT, NULL, 0, 0, "DIR", PN_CMD_ALL,                               \
-      "folder put in front of /proc and /sys when memory is probed")
+    X(ROOT, "root", 0, "PN_ROOT", TEXT, NULL, 0, 0, "DIR", PN_CMD_ENGINE | PN_CMD_MEM,             \
+      "folder put in front of /proc and /sys when memory is probed")                               \
+    X(WATCH, "watch", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_MEM,                                 \
+      "go on, with every new snapshot, until interrupted")                                         \
+    X(PSI_FULL_REJECT, NULL, 0, "PN_PSI_FULL_REJECT", FLOAT, "15", 0, 100, "PERCENT", PN_CMD_ALL,  \
+      "full memory stalls from here on are CRITICAL and refuse requests")                          \
+    X(DIE_RESERVE, NULL, 0, "PN_DIE_RESERVE_BYTES", BYTES, "1G", 0, INT64_MAX, "BYTES",            \
+      PN_CMD_ALL, "memory of each die kept free")                                                  \
+    X(LOAD_SPIKE, NULL, 0, "PN_LOAD_SPIKE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES", PN_CMD_ALL,  \
+      "host memory that copying weights to a die takes for a moment (default: 2.4 GiB)")           \
+    X(LADDER_DISABLE, NULL, 0, "PN_LADDER_DISABLE", FLAG, NULL, 0, 0, NULL, PN_CMD_ALL,            \
+      "1: pressure takes nothing away from what is configured")
 
 enum pn_setting {
 #define PN_SETTING_ENUM(id, ...) PN_SET_##id,

@@ -2,7 +2,7 @@
  *
  * A command returns 0 or a negative PN_E_* with the reason in `d`; main prints that one line and
  * turns the code into the exit code. Results go to stdout, everything else to stderr. The model is
- * positional[0]: main has checked that it is there and that nothing follows it.
+ * positional[0]: main has checked that it is there (`mem` has none) and that nothing follows it.
  */
 #ifndef PN_CLI_H
 #define PN_CLI_H
@@ -18,6 +18,11 @@ int pn__cmd_bench(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHEC
 int pn__cmd_plan(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHECK;
 int pn__cmd_inspect(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHECK;
 int pn__cmd_tokenize(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHECK;
+int pn__cmd_template(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHECK;
+int pn__cmd_mem(const struct pn_settings *s, struct pn_detail *d) PN_MUST_CHECK;
+
+/* Hands the settings of the memory layer (reserves, thresholds, the ladder's switch) to it. */
+void pn__cli_memory(const struct pn_settings *s);
 
 /* Exit codes, stable. */
 enum pn_exit {

@@ -47,13 +47,6 @@ void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o) {
         .root = pn__set_text(s, PN_SET_ROOT),
         .progress = show_loading,
     };
-    uint64_t host = UINT64_MAX;
-    uint64_t group = UINT64_MAX;
-    if (pn__set_given(s, PN_SET_HOST_RESERVE)) host = (uint64_t)pn__set_int(s, PN_SET_HOST_RESERVE);
-    if (pn__set_given(s, PN_SET_CGROUP_RESERVE)) {
-        group = (uint64_t)pn__set_int(s, PN_SET_CGROUP_RESERVE);
-    }
-    pn_ledger_set_reserves(host, group);
 }
 
 int pn__cli_vocab(const struct pn_settings *s, struct pn_detail *d, struct pn_vocab **out) {

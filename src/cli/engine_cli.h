@@ -8,8 +8,8 @@
 #include "pannier.h"
 #include "text/text.h"
 
-/* Options from the settings; the model is positional[0]. Memory reserves given in the environment
- * are handed to the ledger. Progress is shown when stderr is a terminal. */
+/* Options from the settings; the model is positional[0]. Progress is shown when stderr is a
+ * terminal. */
 void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o);
 
 /* Progress of something that may take long, on one line of stderr that goes again: shown from a

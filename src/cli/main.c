@@ -15,21 +15,26 @@ struct command {
     int (*run)(const struct pn_settings *s, struct pn_detail *d);
     const char *args;
     const char *what;
+    bool without_model;
 };
 
 static const struct command commands[] = {
-    {PN_CMD_RUN, pn__cmd_run, "MODEL", "generate text from a prompt or from lines typed"},
+    {PN_CMD_RUN, pn__cmd_run, "MODEL", "generate text from a prompt or from lines typed", false},
     {PN_CMD_LOGITS, pn__cmd_logits, "MODEL --tokens IDS --out FILE",
-     "write the logits of given tokens"},
-    {PN_CMD_BENCH, pn__cmd_bench, "MODEL", "measure prompt and decode speed"},
+     "write the logits of given tokens", false},
+    {PN_CMD_BENCH, pn__cmd_bench, "MODEL", "measure prompt and decode speed", false},
     {PN_CMD_PLAN, pn__cmd_plan, "MODEL",
-     "say what memory the model would take, and whether it fits"},
-    {PN_CMD_INSPECT, pn__cmd_inspect, "MODEL", "list what a GGUF file holds"},
-    {PN_CMD_TOKENIZE, pn__cmd_tokenize, "MODEL", "turn text on standard input into token ids"},
+     "say what memory the model would take, and whether it fits", false},
+    {PN_CMD_INSPECT, pn__cmd_inspect, "MODEL", "list what a GGUF file holds", false},
+    {PN_CMD_TOKENIZE, pn__cmd_tokenize, "MODEL", "turn text on standard input into token ids",
+     false},
+    {PN_CMD_TEMPLATE, pn__cmd_template, "FILE.jinja|MODEL",
+     "print what a conversation on standard input becomes", false},
+    {PN_CMD_MEM, pn__cmd_mem, "", "say what memory the machine has, and how tight it is", true},
 };
 
 static void print_usage(FILE *f) {
-    fputs("usage: pannier COMMAND MODEL [flags]\n\n"
+    fputs("usage: pannier COMMAND [MODEL] [flags]\n\n"
           "Runs GGUF language models on the memory that the machine really has.\n\n"
           "commands:\n",
           f);
@@ -42,7 +47,8 @@ static void print_usage(FILE *f) {
 }
 
 static void print_command_help(const struct command *c) {
-    printf("usage: pannier %s %s [flags]\n\n%s\n\n", pn__cmd_name(c->id), c->args, c->what);
+    printf("usage: pannier %s %s%s[flags]\n\n%s\n\n", pn__cmd_name(c->id), c->args,
+           c->args[0] ? " " : "", c->what);
     pn__settings_help(stdout, c->id);
 }
 
@@ -75,6 +81,7 @@ static int run_command(const struct command *c, int argc, char **argv, struct pn
     if (rc == 0) rc = pn__settings_parse(&s, c->id, argc, argv, d);
     if (rc != 0) return rc;
     pn_log_set(log_line, NULL, (enum pn_log_level)pn__set_int(&s, PN_SET_LOG));
+    pn__cli_memory(&s);
 
     if (pn__set_flag(&s, PN_SET_HELP)) {
         print_command_help(c);
@@ -87,7 +94,11 @@ static int run_command(const struct command *c, int argc, char **argv, struct pn
         pn__settings_list(&s, stdout);
         return 0;
     }
-    if (s.positional_n == 0) {
+    if (c->without_model && s.positional_n > 0) {
+        return pn__fail(d, PN_E_USAGE, "unexpected argument '%.80s': %s takes none",
+                        s.positional[0], pn__cmd_name(c->id));
+    }
+    if (s.positional_n == 0 && !c->without_model) {
         return pn__fail(d, PN_E_USAGE, "no model given: pannier %s %s", pn__cmd_name(c->id),
                         c->args);
     }

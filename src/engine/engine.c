@@ -39,6 +39,24 @@ static int bind(pn_engine *e, struct pn_detail *d) {
     return pn__model_bind(&e->model, e->file.family, &e->file.h, &binder, d);
 }
 
+/* Touching our mapped weights doesn't make their memory free, though the kernel counts it so: each
+ * shard's map is named to the memory layer. One that can't be is only counted wrongly. */
+static int name_maps(pn_engine *e, struct pn_detail *d) {
+    for (uint32_t i = 0; i < pn__gguf_shard_n(e->file.g) && e->hot_n < PN_HOT_RANGE_MAX; i++) {
+        const uint8_t *map;
+        struct pn_detail why;
+        int rc = pn__gguf_map(e->file.g, i, d, &map);
+        if (rc) return rc;
+        int id = pn_mem_hot_range_register(map, pn__gguf_shard_bytes(e->file.g, i), &why);
+        if (id < 0) {
+            pn__log(PN_LOG_WARN, "mapped weights count as available memory: %s", why.text);
+            continue;
+        }
+        e->hot_ids[e->hot_n++] = id;
+    }
+    return 0;
+}
+
 static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detail *d) {
     int rc = take_memory(e, d);
     if (rc) return rc;
@@ -49,6 +67,7 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
         if (rc) return rc;
     }
     rc = bind(e, d);
+    if (rc == 0 && e->plan.weights == PN_WEIGHTS_MAP) rc = name_maps(e, d);
     /* A file rewritten while it was read would leave a mixture of two models. */
     if (rc == 0) rc = pn__gguf_check_unchanged(e->file.g, d);
     if (rc) return rc;
@@ -110,6 +129,9 @@ void pn_engine_free(pn_engine *e) {
     pn__block_free(&e->vectors);
     pn__block_free(&e->weights);
     if (e->map_booking.live) (void)pn_ledger_release(&e->map_booking);
+    for (uint32_t i = 0; i < e->hot_n; i++) {
+        pn_mem_hot_range_unregister(e->hot_ids[i]);
+    }
     pn__model_file_close(&e->file);
     if (e->lock_made) pthread_mutex_destroy(&e->lock);
     pn__free(e);

@@ -141,6 +141,8 @@ struct pn_engine {
     struct engine_shape shape;
     struct pn_model model;
     struct pn_block weights;
+    int hot_ids[PN_HOT_RANGE_MAX]; /* maps read in place, not to be counted as available */
+    uint32_t hot_n;
     pn_booking map_booking; /* weights in the map: counted, refused by none */
     struct pn_block vectors;
     struct pn_block work;

@@ -387,7 +387,7 @@ static void test_list_says_where_values_come_from(void **state) {
     assert_non_null(strstr(text, "threads                  2                flag\n"));
     assert_non_null(strstr(text, "chunk                    512              default\n"));
     assert_non_null(strstr(text, "json                     off              default\n"));
-    assert_non_null(strstr(text, "PN_ROOT                  -                not set\n"));
+    assert_non_null(strstr(text, "root                     -                not set\n"));
     free(text);
 }
 

@@ -254,7 +254,7 @@ static void test_errno_tells_absent_from_failed(void **state) {
         enum pn_source_status got = take(rows[i].source);
         if (got != rows[i].status) print_error("%s, row %zu\n", rows[i].path, i);
         assert_int_equal(got, rows[i].status);
-        for (int j = 0; j < PN_SOURCE_N; j++) {
+        for (int j = 0; j <= PN_SOURCE_RLIMIT; j++) {
             if (j == (int)rows[i].source) continue;
             assert_int_equal(sample.sources[j].status, PN_SOURCE_UP);
         }
@@ -541,6 +541,57 @@ static void test_this_machine(void **state) {
     assert_string_equal(pn_mem_source_name(PN_SOURCE_N), "?");
 }
 
+#define STATUS(swap)                                                                  \
+    "Name:\tx\nVmSize:\t9 kB\nVmData:\t9 kB\nRssAnon:\t   10 kB\nRssFile:\t  20 kB\n" \
+    "RssShmem:\t  30 kB\n" swap
+
+static void test_self(void **state) {
+    (void)state;
+    assert_int_equal(take(PN_SOURCE_SELF), PN_SOURCE_ABSENT);
+    put("proc/self/status", STATUS("VmSwap:\t  40 kB\n"));
+    assert_int_equal(take(PN_SOURCE_SELF), PN_SOURCE_UP);
+    assert_int_equal(sample.rss_anon_bytes, 10 * 1024);
+    assert_int_equal(sample.rss_file_bytes, 20 * 1024);
+    assert_int_equal(sample.rss_shmem_bytes, 30 * 1024);
+    assert_int_equal(sample.swap_bytes, 40 * 1024);
+    /* Before Linux 4.5. */
+    put("proc/self/status", "Name:\tx\nVmRSS:\t10 kB\nVmSwap:\t1 kB\n");
+    assert_int_equal(take(PN_SOURCE_SELF), PN_SOURCE_ABSENT);
+    static const char *const bad[] = {
+        STATUS(""),
+        STATUS("VmSwap:\t-1 kB\n"),
+        STATUS("VmSwap:\t1 MB\n"),
+        "RssAnon:\n",
+    };
+    for (size_t i = 0; i < PN_ARRAY_N(bad); i++) {
+        put("proc/self/status", bad[i]);
+        assert_int_equal(take(PN_SOURCE_SELF), PN_SOURCE_FAILED);
+        assert_int_equal(sample.rss_anon_bytes, 0);
+    }
+}
+
+static void test_group_psi(void **state) {
+    (void)state;
+    assert_int_equal(take(PN_SOURCE_GROUP_PSI), PN_SOURCE_ABSENT);
+    put("proc/self/cgroup", "0::/p/app\n");
+    put_v2("/p/app", "1000", "max", "max", 0);
+    put_v2("/p", "1000", "max", "1073741824", 0);
+    assert_int_equal(take(PN_SOURCE_GROUP_PSI), PN_SOURCE_ABSENT);
+    /* Our own group's, not that of the parent with the limit. */
+    put("sys/fs/cgroup/p/memory.pressure", "some avg10=9.00 total=9\nfull avg10=9.00 total=9\n");
+    assert_int_equal(take(PN_SOURCE_GROUP_PSI), PN_SOURCE_ABSENT);
+    put("sys/fs/cgroup/p/app/memory.pressure",
+        "some avg10=2.50 total=7\nfull avg10=1.25 total=6\n");
+    assert_int_equal(take(PN_SOURCE_GROUP_PSI), PN_SOURCE_UP);
+    assert_true(sample.group_psi_some_avg10 == 2.5 && sample.group_psi_full_avg10 == 1.25);
+    assert_int_equal(sample.group_psi_some_total_usec, 7);
+    assert_int_equal(sample.group_psi_full_total_usec, 6);
+    assert_true(sample.host_psi_some_avg10 == 1.5);
+    put("sys/fs/cgroup/p/app/memory.pressure", "some avg10=2.50 total=7\n");
+    assert_int_equal(take(PN_SOURCE_GROUP_PSI), PN_SOURCE_FAILED);
+    assert_true(sample.group_psi_some_avg10 == 0.0);
+}
+
 #define IN_TREE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -561,6 +612,8 @@ int main(void) {
         IN_TREE(test_long_path),
         IN_TREE(test_deep),
         IN_TREE(test_rlimit),
+        IN_TREE(test_self),
+        IN_TREE(test_group_psi),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

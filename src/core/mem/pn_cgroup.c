@@ -8,11 +8,12 @@
  * group.
  *
  * Available in a group = limit - (current - reclaimable), where reclaimable is the clean part of
- * the file LRU: inactive_file + active_file - dirty - writeback. Memory of tmpfs and locked pages
- * are on other lists and so never counted as reclaimable. v1 charges children to their parents
- * (hierarchical), so there the total_ figures are the ones that belong to usage_in_bytes. v1's
- * memory.stat also gives the tightest limit of all ancestors, which may lie above what we can see:
- * then our own use stands in for that group's, the most that can be known. */
+ * the file LRU: inactive_file + active_file - dirty - writeback, less our own hot file pages.
+ * Memory of tmpfs and locked pages are on other lists and so never counted as reclaimable. v1
+ * charges children to their parents (hierarchical), so there the total_ figures are the ones that
+ * belong to usage_in_bytes. v1's memory.stat also gives the tightest limit of all ancestors, which
+ * may lie above what we can see: then our own use stands in for that group's, the most that can be
+ * known. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@
 #define V1_UNLIMITED 0x7fffffffffff0000ull
 
 #define GROUP_PATH_BYTES 3072
+_Static_assert(GROUP_PATH_BYTES + 128 <= PN_GROUP_FILE_BYTES, "mount, path and name fit");
 
 struct walk {
     struct pn_probe *p;
@@ -38,7 +40,7 @@ struct walk {
 };
 
 static enum pn_source_status read_file(struct walk *w, const char *name) {
-    char path[GROUP_PATH_BYTES + 128];
+    char path[PN_GROUP_FILE_BYTES];
     snprintf(path, sizeof path, "%s%s/%s", w->mount, w->path, name);
     return pn__probe_read(w->p, path);
 }
@@ -106,8 +108,9 @@ static void name_group(char out[PN_DOMAIN_NAME_BYTES], const char *path) {
 static void keep(struct walk *w, struct pn_cgroup_limit *g, uint64_t limit) {
     pn_host_sample *out = w->out;
     g->limit_bytes = limit;
-    g->avail_bytes =
-        pn__sub_floor_u64(limit, pn__sub_floor_u64(g->current_bytes, g->reclaimable_bytes));
+    /* All of our hot pages may be charged to another group; then this errs on the safe side. */
+    uint64_t free_to_drop = pn__sub_floor_u64(g->reclaimable_bytes, out->hot_file_bytes);
+    g->avail_bytes = pn__sub_floor_u64(limit, pn__sub_floor_u64(g->current_bytes, free_to_drop));
     if (out->cgroup_limit_n < PN_CGROUP_LIMIT_MAX) {
         out->cgroup_limits[out->cgroup_limit_n++] = *g;
         return;
@@ -137,6 +140,8 @@ static enum pn_source_status v2_group(struct walk *w) {
         w->own_seen = true;
         w->out->cgroup_current_bytes = g.current_bytes;
         memcpy(w->out->cgroup_path, g.path, sizeof g.path);
+        snprintf(w->p->group_psi, sizeof w->p->group_psi, "%s%s/memory.pressure", w->mount,
+                 w->path);
     }
     if (!limited) return s;
     s = read_stat(w, &g);

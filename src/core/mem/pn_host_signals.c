@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "core/mem/pn_hot.h"
 #include "core/mem/pn_probe.h"
 #include "pn_mem.h"
 
@@ -55,23 +56,66 @@ static bool parse_psi(const char *text, const char *kind, double *avg10, uint64_
     return found && (*s == '\n' || *s == '\0');
 }
 
-static enum pn_source_status sample_psi(struct pn_probe *p, pn_host_sample *out) {
+struct psi {
     double some;
     double full;
-    uint64_t some_usec = 0;
-    uint64_t full_usec = 0;
-    enum pn_source_status s = pn__probe_read(p, "/proc/pressure/memory");
+    uint64_t some_usec;
+    uint64_t full_usec;
+};
+
+static enum pn_source_status read_psi(struct pn_probe *p, const char *path, struct psi *out) {
+    struct psi v = {0};
+    *out = v;
+    enum pn_source_status s = pn__probe_read(p, path);
     if (s != PN_SOURCE_UP) return s;
-    if (!parse_psi(p->text, "some", &some, &some_usec)) {
-        return pn__probe_fail(p, "/proc/pressure/memory: no valid 'some' line");
+    if (!parse_psi(p->text, "some", &v.some, &v.some_usec)) {
+        return pn__probe_fail(p, "%.120s: no valid 'some' line", path);
     }
-    if (!parse_psi(p->text, "full", &full, &full_usec)) {
-        return pn__probe_fail(p, "/proc/pressure/memory: no valid 'full' line");
+    if (!parse_psi(p->text, "full", &v.full, &v.full_usec)) {
+        return pn__probe_fail(p, "%.120s: no valid 'full' line", path);
     }
-    out->host_psi_some_avg10 = some;
-    out->host_psi_full_avg10 = full;
-    out->host_psi_some_total_usec = some_usec;
-    out->host_psi_full_total_usec = full_usec;
+    *out = v;
+    return s;
+}
+
+static enum pn_source_status sample_psi(struct pn_probe *p, pn_host_sample *out) {
+    struct psi v;
+    enum pn_source_status s = read_psi(p, "/proc/pressure/memory", &v);
+    out->host_psi_some_avg10 = v.some;
+    out->host_psi_full_avg10 = v.full;
+    out->host_psi_some_total_usec = v.some_usec;
+    out->host_psi_full_total_usec = v.full_usec;
+    return s;
+}
+
+static enum pn_source_status sample_group_psi(struct pn_probe *p, pn_host_sample *out) {
+    struct psi v;
+    char path[PN_GROUP_FILE_BYTES];
+    if (!p->group_psi[0]) return PN_SOURCE_ABSENT;
+    memcpy(path, p->group_psi, sizeof path);
+    enum pn_source_status s = read_psi(p, path, &v);
+    out->group_psi_some_avg10 = v.some;
+    out->group_psi_full_avg10 = v.full;
+    out->group_psi_some_total_usec = v.some_usec;
+    out->group_psi_full_total_usec = v.full_usec;
+    return s;
+}
+
+/* Kernels before 4.5, and some that imitate Linux, don't have these lines: then all are absent. */
+static enum pn_source_status sample_self(struct pn_probe *p, pn_host_sample *out) {
+    static const char *const keys[] = {"RssAnon", "RssShmem", "RssFile", "VmSwap"};
+    uint64_t v[PN_ARRAY_N(keys)];
+    enum pn_source_status s = pn__probe_read(p, "/proc/self/status");
+    if (s != PN_SOURCE_UP) return s;
+    if (!pn__probe_line(p->text, "RssAnon:")) return PN_SOURCE_ABSENT;
+    for (size_t i = 0; i < PN_ARRAY_N(keys); i++) {
+        if (pn__probe_kb(p->text, keys[i], &v[i])) continue;
+        return pn__probe_fail(p, "/proc/self/status: no valid %s", keys[i]);
+    }
+    out->rss_anon_bytes = v[0];
+    out->rss_shmem_bytes = v[1];
+    out->rss_file_bytes = v[2];
+    out->swap_bytes = v[3];
     return s;
 }
 
@@ -122,24 +166,35 @@ static enum pn_source_status sample_rlimit(struct pn_probe *p, pn_host_sample *o
     return s;
 }
 
-void pn_host_signals_sample(const char *root, pn_host_sample *out) {
-    static enum pn_source_status (*const samplers[PN_SOURCE_N])(struct pn_probe *,
-                                                                pn_host_sample *) = {
-        [PN_SOURCE_MEMINFO] = sample_meminfo,
-        [PN_SOURCE_PSI] = sample_psi,
-        [PN_SOURCE_CGROUP] = pn__cgroup_sample,
-        [PN_SOURCE_RLIMIT] = sample_rlimit,
+void pn__host_sample(struct pn_probe *p, pn_host_sample *out) {
+    /* In this order: HOT looks at SELF, CGROUP at HOT, GROUP_PSI at what CGROUP found. */
+    static const struct {
+        enum pn_mem_source source;
+        enum pn_source_status (*sample)(struct pn_probe *, pn_host_sample *);
+    } steps[] = {
+        {PN_SOURCE_MEMINFO, sample_meminfo},   {PN_SOURCE_PSI, sample_psi},
+        {PN_SOURCE_SELF, sample_self},         {PN_SOURCE_HOT, pn__hot_sample},
+        {PN_SOURCE_CGROUP, pn__cgroup_sample}, {PN_SOURCE_GROUP_PSI, sample_group_psi},
+        {PN_SOURCE_RLIMIT, sample_rlimit},
     };
-    struct pn_probe p = {.root = root ? root : ""};
+    _Static_assert(PN_ARRAY_N(steps) == PN_SOURCE_N, "each source is sampled once");
+    p->group_psi[0] = '\0';
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < PN_SOURCE_N; i++) {
-        p.state = &out->sources[i];
-        p.state->status = samplers[i](&p, out);
+    for (size_t i = 0; i < PN_ARRAY_N(steps); i++) {
+        p->state = &out->sources[steps[i].source];
+        p->state->status = steps[i].sample(p, out);
     }
 }
 
+void pn_host_signals_sample(const char *root, pn_host_sample *out) {
+    struct pn_probe p;
+    p.root = root ? root : "";
+    pn__host_sample(&p, out);
+}
+
 const char *pn_mem_source_name(unsigned source) {
-    static const char *const names[PN_SOURCE_N] = {"meminfo", "psi", "cgroup", "rlimit"};
+    static const char *const names[PN_SOURCE_N] = {"meminfo",   "psi",  "cgroup", "rlimit",
+                                                   "group_psi", "self", "hot"};
     return source < PN_SOURCE_N ? names[source] : "?";
 }
 
@@ -149,7 +204,8 @@ uint64_t pn_host_eff_avail(const pn_host_sample *sample, unsigned *domain) {
         enum pn_mem_source source;
         uint64_t avail;
     } known[] = {
-        {PN_DOMAIN_HOST, PN_SOURCE_MEMINFO, sample->host_avail_bytes},
+        {PN_DOMAIN_HOST, PN_SOURCE_MEMINFO,
+         pn__sub_floor_u64(sample->host_avail_bytes, sample->hot_file_bytes)},
         {PN_DOMAIN_CGROUP, PN_SOURCE_CGROUP,
          sample->cgroup_limit_n ? sample->cgroup_avail_bytes : UINT64_MAX},
         {PN_DOMAIN_RLIMIT, PN_SOURCE_RLIMIT,

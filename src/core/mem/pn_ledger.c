@@ -158,30 +158,36 @@ static int refuse(int pool, unsigned domain, int64_t base, uint64_t reserved, un
                     held ? owner_names[most] : "nobody", (unsigned long long)held);
 }
 
+/* Takes `bytes` out of the place's pool, or refuses. */
+static int take_from_pool(unsigned place, unsigned owner, uint64_t bytes, struct pn_detail *d) {
+    int pool = pool_of_place(place);
+    if (bytes > PN_POOL_BYTES_MAX) {
+        return refuse(pool, PN_DOMAIN_NONE, 0, 0, place, owner, bytes, d);
+    }
+    if (pool < 0) return 0;
+    uint64_t reserved = get(&pn__pools[pool].reserved);
+    do {
+        unsigned domain;
+        int64_t base = pn__domain_least(pool, &domain);
+        uint64_t room = pn__room_under(base, reserved);
+        if (domain == PN_DOMAIN_NONE) room = pn__sub_floor_u64(PN_POOL_BYTES_MAX, reserved);
+        if (bytes > room) {
+            return refuse(pool, domain, base, reserved, place, owner, bytes, d);
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&pn__pools[pool].reserved, &reserved,
+                                                    reserved + bytes, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return 0;
+}
+
 int pn_ledger_reserve(unsigned place, unsigned owner, uint64_t bytes, pn_booking *out,
                       struct pn_detail *d) {
     memset(out, 0, sizeof *out);
     if (place >= PN_PLACE_N || owner >= PN_OWNER_N) {
         return pn__fail(d, PN_E_INVALID, "no place %u or no owner %u", place, owner);
     }
-    int pool = pool_of_place(place);
-    if (bytes > PN_POOL_BYTES_MAX) {
-        return refuse(pool, PN_DOMAIN_NONE, 0, 0, place, owner, bytes, d);
-    }
-    if (pool >= 0) {
-        uint64_t reserved = get(&pn__pools[pool].reserved);
-        do {
-            unsigned domain;
-            int64_t base = pn__domain_least(pool, &domain);
-            uint64_t room = pn__room_under(base, reserved);
-            if (domain == PN_DOMAIN_NONE) room = pn__sub_floor_u64(PN_POOL_BYTES_MAX, reserved);
-            if (bytes > room) {
-                return refuse(pool, domain, base, reserved, place, owner, bytes, d);
-            }
-        } while (!atomic_compare_exchange_weak_explicit(&pn__pools[pool].reserved, &reserved,
-                                                        reserved + bytes, memory_order_relaxed,
-                                                        memory_order_relaxed));
-    }
+    int rc = take_from_pool(place, owner, bytes, d);
+    if (rc < 0) return rc;
     struct account *cell = &cells[place][owner];
     add(&cell->reserved, &cell->reserved_peak, bytes);
     add(&places[place].reserved, &places[place].reserved_peak, bytes);
@@ -199,6 +205,46 @@ static bool plausible(const pn_booking *b) {
 static int check(const pn_booking *b) {
     if (__atomic_load_n(&b->live, __ATOMIC_ACQUIRE) != 1) return PN_E_STATE;
     return plausible(b) ? 0 : PN_E_INVALID;
+}
+
+int pn_ledger_move(pn_booking *from, pn_booking *to, unsigned owner, uint64_t bytes) {
+    int rc = check(from);
+    if (rc < 0) return rc;
+    if (from->mapped || from == to) return PN_E_STATE;
+    if (bytes > from->reserved_bytes - from->committed_bytes) return PN_E_INVALID;
+    uint32_t live = __atomic_load_n(&to->live, __ATOMIC_ACQUIRE);
+    if (live) {
+        rc = check(to);
+        if (rc == 0 && to->mapped) rc = PN_E_STATE;
+        if (rc < 0) return rc;
+        if (to->place != from->place || to->owner != owner) return PN_E_INVALID;
+    } else {
+        if (owner >= PN_OWNER_N) return PN_E_INVALID;
+        *to = (pn_booking){.place = from->place, .owner = owner, .live = 1};
+    }
+    struct account *cell = &cells[to->place][owner];
+    from->reserved_bytes -= bytes;
+    to->reserved_bytes += bytes; /* both were granted by one pool: the sum is far from wrapping */
+    sub(&cells[from->place][from->owner].reserved, bytes);
+    add(&cell->reserved, &cell->reserved_peak, bytes);
+    return 0;
+}
+
+int pn_ledger_grow(pn_booking *b, uint64_t bytes, struct pn_detail *d) {
+    int rc = check(b);
+    if (rc == 0 && b->mapped) rc = PN_E_STATE;
+    if (rc < 0) return pn__fail(d, rc, "growing a booking that is mapped or not live");
+    uint64_t sum;
+    if (pn__add_u64(b->reserved_bytes, bytes, &sum) || sum > PN_POOL_BYTES_MAX) {
+        return refuse(-1, PN_DOMAIN_NONE, 0, 0, b->place, b->owner, bytes, d);
+    }
+    rc = take_from_pool(b->place, b->owner, bytes, d);
+    if (rc < 0) return rc;
+    struct account *cell = &cells[b->place][b->owner];
+    add(&cell->reserved, &cell->reserved_peak, bytes);
+    add(&places[b->place].reserved, &places[b->place].reserved_peak, bytes);
+    b->reserved_bytes = sum;
+    return 0;
 }
 
 int pn_ledger_mapped(pn_booking *b) {

@@ -103,7 +103,8 @@ static void apply_cgroup(const pn_host_sample *s, const pn_ledger_mark *mark) {
 
 void pn_ledger_apply(const pn_host_sample *s, const pn_ledger_mark *mark) {
     if (usable(PN_DOMAIN_HOST, &s->sources[PN_SOURCE_MEMINFO], mark)) {
-        pn_ledger_set_domain_at(PN_DOMAIN_HOST, NULL, s->host_avail_bytes,
+        pn_ledger_set_domain_at(PN_DOMAIN_HOST, NULL,
+                                pn__sub_floor_u64(s->host_avail_bytes, s->hot_file_bytes),
                                 pn_mem_host_reserve(s->host_total_bytes), mark);
     }
     if (usable(PN_DOMAIN_CGROUP, &s->sources[PN_SOURCE_CGROUP], mark)) apply_cgroup(s, mark);

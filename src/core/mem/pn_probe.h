@@ -16,10 +16,14 @@
 /* No figure of a real machine reaches 1 EiB; one that does is garbage. */
 #define PN_PROBE_BYTES_MAX (1ull << 60)
 
+/* Path of one file of a group, terminator included. */
+#define PN_GROUP_FILE_BYTES 3200
+
 struct pn_probe {
     const char *root;       /* in front of every path; "" for the real machine */
     pn_source_state *state; /* of the source being read: the first failure's words go here */
-    char text[PN_PROBE_TEXT_BYTES]; /* the file read last */
+    char text[PN_PROBE_TEXT_BYTES];      /* the file read last */
+    char group_psi[PN_GROUP_FILE_BYTES]; /* our v2 group's memory.pressure; "" for none */
 };
 
 /* Notes a failure (the first one stays) and returns PN_SOURCE_FAILED. */
@@ -45,7 +49,10 @@ bool pn__probe_scalar(const char *text, uint64_t *out);
 bool pn__probe_stat(const char *text, const char *key, uint64_t *out);
 bool pn__probe_kb(const char *text, const char *key, uint64_t *out);
 
-/* Fills the cgroup fields of a zeroed sample. */
+/* pn_host_signals_sample with p->root already set; p->group_psi is left for who wants the path. */
+void pn__host_sample(struct pn_probe *p, pn_host_sample *out);
+
+/* Fills the cgroup fields of a sample, and p->group_psi. HOT must have been sampled. */
 enum pn_source_status pn__cgroup_sample(struct pn_probe *p, pn_host_sample *out);
 
 #endif
