@@ -35,10 +35,12 @@ fuzz: ## the fuzz targets, SECONDS (30) each
 	$(call BUILD,fuzz)
 	@scripts/fuzz.sh build/fuzz $(or $(SECONDS),30)
 
-bench: ## speed of MODEL on this machine
+bench: ## speed of MODEL; with PEER=, WORK= and FORCED=: beside llama.cpp, see bench/compare.py
+	@scripts/deps.sh build
 	$(call BUILD,release)
-	@test -n "$(MODEL)" || { echo "make bench MODEL=FILE" >&2; exit 2; }
-	build/release/pannier bench $(MODEL)
+	@test -n "$(MODEL)$(PEER)" || { echo "bench: MODEL=FILE, or PEER=DIR and the rest" >&2; exit 2; }
+	$(if $(PEER),bench/compare.py --pannier build/release/pannier --peer $(PEER) \
+		--forced $(FORCED) --work $(WORK) $(BENCH_FLAGS),build/release/pannier bench $(MODEL))
 
 install: ## program, libraries, headers and pkg-config files under PREFIX (and DESTDIR)
 	@scripts/deps.sh build
