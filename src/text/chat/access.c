@@ -1,6 +1,7 @@
 /* Attributes, items and slices. jinja2 lets both spellings reach both: a.b looks for an attribute
  * first, a['b'] for an item first. Attributes are methods, and the fields of loops and namespaces.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "text/chat/eval.h"
@@ -187,7 +188,7 @@ static int slice_list(struct pn_jctx *c, const struct pn_jlist *of, int64_t from
     if (step == 1) {
         /* Shares the elements until it grows. */
         struct pn_jlist *l = pn__j_list_new(c, kind, 0);
-        if (!l) return c->failed;
+        if (!l) return pn__j_failed(c);
         l->v = n ? of->v + from : NULL;
         l->n = l->cap = n;
         l->by = of->by;
@@ -196,7 +197,7 @@ static int slice_list(struct pn_jctx *c, const struct pn_jlist *of, int64_t from
         return 0;
     }
     struct pn_jlist *l = pn__j_list_new(c, kind, n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     l->by = of->by;
     for (; l->n < n; l->n++)
         l->v[l->n] = of->v[from + (int64_t)l->n * step];
@@ -217,7 +218,7 @@ static int slice_text(struct pn_jctx *c, const struct pn_jstr *of, int64_t from,
     size_t char_n = pn__j_char_n(of);
     size_t *place = pn__j_take(c, char_n + 1, sizeof *place);
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!place || !b) return c->failed;
+    if (!place || !b) return pn__j_failed(c);
     size_t k = 0;
     for (size_t i = 0; i < of->n; i++) {
         if (((uint8_t)of->p[i] & 0xc0) != 0x80) place[k++] = i;
@@ -243,15 +244,17 @@ int pn__j_slice(struct pn_jctx *c, const struct pn_jval *of, const struct pn_jva
         return pn__j_undefined(c, NULL, NULL, "this value has no slices", out);
     int64_t n = is_list ? (int64_t)of->l->n : (int64_t)pn__j_char_n(of->s);
     int rc = clip(c, &at[2], 1, -(n + 1), n + 1, 0, &step);
-    if (rc == 0 && step == 0) rc = pn__j_fail(c, "slice step cannot be zero");
     if (rc) return rc;
+    if (step == 0) return pn__j_fail(c, "slice step cannot be zero");
     int64_t low = step < 0 ? -1 : 0;
     int64_t high = step < 0 ? n - 1 : n;
     rc = clip(c, &at[0], step < 0 ? high : low, low, high, n, &from);
     if (rc == 0) rc = clip(c, &at[1], step < 0 ? low : high, low, high, n, &to);
     if (rc) return rc;
-    int64_t count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
-    if (count < 0) count = 0;
-    if (is_list) return slice_list(c, of->l, from, step, (size_t)count, out);
-    return slice_text(c, of->s, from, step, (size_t)count, out);
+    int64_t span = step > 0 ? to - from : from - to;
+    int64_t size = step > 0 ? step : -step;
+    assert(size > 0);
+    size_t count = span > 0 ? (size_t)((span - 1) / size) + 1 : 0;
+    if (is_list) return slice_list(c, of->l, from, step, count, out);
+    return slice_text(c, of->s, from, step, count, out);
 }

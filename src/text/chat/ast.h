@@ -54,8 +54,9 @@ int pn__jlex_all(struct pn_jlex *x) PN_MUST_CHECK;
 int pn__jlex_inner(struct pn_jlex *x) PN_MUST_CHECK;
 struct pn_jplace pn__jlex_place(struct pn_jlex *x, size_t at);
 int pn__jlex_add(struct pn_jlex *x, enum pn_jtok_kind kind, size_t at, const char *p, size_t n);
-int pn__jplace_fail(struct pn_detail *d, int code, struct pn_jplace at, const char *fmt, ...)
-    PN_PRINTF(4, 5);
+/* Write the place, then the text, into the detail; macros for the reason that pn__fail is one. */
+#define pn__jplace_fail(d, code, at, ...) (pn__jplace_set(d, at, __VA_ARGS__), pn__fail_code(code))
+void pn__jplace_set(struct pn_detail *d, struct pn_jplace at, const char *fmt, ...) PN_PRINTF(3, 4);
 /* White space as Python's str.strip and re's \s have it. */
 bool pn__j_is_space(uint32_t cp);
 /* Length of the white space at s[at, to), and of that which ends at `to`. */
@@ -184,8 +185,8 @@ struct pn_jparse {
     uint32_t loop_n, varargs_n, kwargs_n, caller_n; /* names said so far */
 };
 
-int pn__jparse_fail(struct pn_jparse *p, int code, const struct pn_jtok *at, const char *fmt, ...)
-    PN_PRINTF(4, 5);
+#define pn__jparse_fail(p, code, tok_at, ...) \
+    pn__jplace_fail((p)->d, code, (tok_at)->at, __VA_ARGS__)
 int pn__jparse_body(struct pn_jparse *p, const char *const *ends, const char *opened,
                     const struct pn_jtok *from, struct pn_jnode **out) PN_MUST_CHECK;
 int pn__jparse_node(struct pn_jparse *p, enum pn_jkind kind, const struct pn_jtok *at,

@@ -7,7 +7,7 @@ static int grow(struct pn_jctx *c, struct pn_jbuf *b, size_t need) {
     size_t cap = b->cap * 2 > need ? b->cap * 2 : need;
     char *p = pn__j_take(c, cap, 1);
     uint8_t *by = p && b->by ? pn__j_take(c, cap, 1) : NULL;
-    if (!p || (b->by && !by)) return c->failed;
+    if (!p || (b->by && !by)) return pn__j_failed(c);
     if (b->n) memcpy(p, b->p, b->n);
     if (b->n && by) memcpy(by, b->by, b->n);
     b->p = p;
@@ -31,7 +31,7 @@ int pn__jbuf_put(struct pn_jctx *c, struct pn_jbuf *b, const char *p, size_t n, 
         b->by = NULL;
     } else if (!b->by && (by || one != b->one)) {
         b->by = pn__j_take(c, b->cap, 1);
-        if (!b->by) return c->failed;
+        if (!b->by) return pn__j_failed(c);
         memset(b->by, b->one, b->n);
     }
     memcpy(b->p + b->n, p, n);

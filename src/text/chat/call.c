@@ -19,7 +19,7 @@ int pn__j_eval_args(struct pn_jctx *c, const struct pn_jnode_args *n, struct pn_
     if (n->star_star) star_kw_n = star.d->n;
     if (n->n + more_n) out->pos = pn__j_take(c, n->n + more_n, sizeof *out->pos);
     if (n->kw_n + star_kw_n) out->kw = pn__j_take(c, n->kw_n + star_kw_n, sizeof *out->kw);
-    if ((n->n + more_n && !out->pos) || (n->kw_n + star_kw_n && !out->kw)) return c->failed;
+    if ((n->n + more_n && !out->pos) || (n->kw_n + star_kw_n && !out->kw)) return pn__j_failed(c);
     for (; out->n < n->n; out->n++) {
         rc = pn__j_eval(c, n->pos[out->n], &out->pos[out->n]);
         if (rc) return rc;
@@ -51,27 +51,37 @@ static int param_at(const char *params, size_t i, const char **name, bool *optio
     }
 }
 
-int pn__j_bind(struct pn_jctx *c, const char *who, const struct pn_jargs *a, const char *params,
-               struct pn_jval out[PN_J_PARAM_MAX]) {
+/* Place of the parameter that a keyword names; the number of parameters when there is none. */
+static size_t param_of(const char *params, const struct pn_jstr *keyword) {
     const char *name;
     bool optional;
+    for (size_t i = 0;; i++) {
+        int n = param_at(params, i, &name, &optional);
+        if (n < 0 || pn__j_str_is(keyword, name, (size_t)n)) return i;
+    }
+}
+
+int pn__j_bind(struct pn_jctx *c, const char *who, const struct pn_jargs *a, const char *params,
+               struct pn_jval out[PN_J_PARAM_MAX]) {
+    const char *name = "";
+    bool optional;
     size_t param_n = 0;
-    for (int n; (n = param_at(params, param_n, &name, &optional)) >= 0; param_n++)
-        out[param_n] = param_n < a->n ? a->pos[param_n] : (struct pn_jval){0};
+    while (param_at(params, param_n, &name, &optional) >= 0)
+        param_n++;
+    for (size_t i = 0; i < PN_J_PARAM_MAX; i++)
+        out[i] = i < a->n && i < param_n ? a->pos[i] : (struct pn_jval){0};
     if (a->n > param_n)
         return pn__j_fail(c, "%s() takes at most %zu arguments (%zu given)", who, param_n, a->n);
     for (size_t k = 0; k < a->kw_n; k++) {
         const struct pn_jstr *given = a->kw[k].name;
-        size_t i = 0;
-        int n;
-        while ((n = param_at(params, i, &name, &optional)) >= 0 &&
-               !pn__j_str_is(given, name, (size_t)n))
-            i++;
-        if (n < 0)
-            return pn__j_fail(c, "%s() got an unexpected keyword argument '%.*s'", who,
-                              (int)(given->n < 40 ? given->n : 40), given->p);
+        int shown = (int)(given->n < 40 ? given->n : 40);
+        size_t i = param_of(params, given);
+        if (i == param_n)
+            return pn__j_fail(c, "%s() got an unexpected keyword argument '%.*s'", who, shown,
+                              given->p);
         if (out[i].type != PN_JV_MISSING)
-            return pn__j_fail(c, "%s() got multiple values for argument '%.*s'", who, n, name);
+            return pn__j_fail(c, "%s() got multiple values for argument '%.*s'", who, shown,
+                              given->p);
         out[i] = a->kw[k].v;
     }
     for (size_t i = 0; i < param_n; i++) {
@@ -107,7 +117,7 @@ int pn__j_arg_str(struct pn_jctx *c, const struct pn_jval *v, const char *what,
 int pn__j_make_fn(struct pn_jctx *c, const char *name, pn_jfn_call *call,
                   const struct pn_jval *self, struct pn_jval *out) {
     struct pn_jfn *fn = pn__j_take(c, 1, sizeof *fn);
-    if (!fn) return c->failed;
+    if (!fn) return pn__j_failed(c);
     fn->name = name;
     fn->call = call;
     if (self) fn->self = *self;
@@ -125,7 +135,7 @@ static int set_varargs(struct pn_jctx *c, const struct pn_jnode_macro *m,
                           m->name->p, m->param_n);
     }
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_TUPLE, 0);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     for (size_t i = m->param_n; i < a->n; i++) {
         int rc = pn__j_push(c, l, &a->pos[i]);
         if (rc) return rc;
@@ -139,7 +149,7 @@ static int take_keywords(struct pn_jctx *c, const struct pn_jnode_macro *m,
                          const struct pn_jargs *a, struct pn_jval *given) {
     struct pn_jdict *rest = pn__j_dict_new(c);
     struct pn_jval caller = pn__j_none();
-    if (!rest) return c->failed;
+    if (!rest) return pn__j_failed(c);
     for (size_t k = 0; k < a->kw_n; k++) {
         const struct pn_jstr *name = a->kw[k].name;
         size_t i = 0;
@@ -173,7 +183,7 @@ static int take_keywords(struct pn_jctx *c, const struct pn_jnode_macro *m,
 static int bind_params(struct pn_jctx *c, const struct pn_jnode_macro *m,
                        const struct pn_jargs *a) {
     struct pn_jval *given = pn__j_take(c, m->param_n + 1, sizeof *given);
-    if (!given) return c->failed;
+    if (!given) return pn__j_failed(c);
     for (size_t i = 0; i < m->param_n && i < a->n; i++)
         given[i] = a->pos[i];
     int rc = set_varargs(c, m, a);
@@ -193,7 +203,7 @@ static int call_macro(struct pn_jctx *c, const struct pn_jmacro *m, const struct
     struct pn_jbuf *outer = c->out;
     struct pn_jscope *scope = c->scope;
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     int rc = pn__j_push_scope(c, m->scope);
     if (rc == 0) rc = bind_params(c, m->node, a);
     c->out = b;
@@ -214,7 +224,7 @@ static int call_loop(struct pn_jctx *c, const struct pn_jloop *loop, const struc
     int rc = pn__j_bind(c, "loop", a, "iterable", v);
     if (rc) return rc;
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     c->out = b;
     c->scope = loop->scope;
     rc = pn__j_run_for(c, loop->node, &v[0], loop->depth + 1);

@@ -46,7 +46,7 @@ METHOD(insert) {
     if (at < 0) at = 0;
     if (at > (int64_t)l->n) at = (int64_t)l->n;
     struct pn_jval *copy = pn__j_take(c, l->n + 1, sizeof *copy);
-    if (!copy) return c->failed;
+    if (!copy) return pn__j_failed(c);
     for (size_t i = 0; i < l->n; i++)
         copy[i + (i >= (size_t)at)] = l->v[i];
     copy[at] = v[1];
@@ -76,7 +76,7 @@ METHOD(pop) {
     }
     if (at + 1 < (int64_t)l->n) {
         struct pn_jval *copy = pn__j_take(c, l->n, sizeof *copy);
-        if (!copy) return c->failed;
+        if (!copy) return pn__j_failed(c);
         for (size_t i = 0; i + 1 < l->n; i++)
             copy[i] = l->v[i + (i >= (size_t)at)];
         l->v = copy;
@@ -119,7 +119,7 @@ METHOD(list_reverse) {
     if (rc == 0) rc = pn__j_bind(c, "reverse", a, "", v);
     if (rc) return rc;
     struct pn_jval *copy = pn__j_take(c, l->n + 1, sizeof *copy);
-    if (!copy) return c->failed;
+    if (!copy) return pn__j_failed(c);
     for (size_t i = 0; i < l->n; i++)
         copy[i] = l->v[l->n - 1 - i];
     l->v = copy;
@@ -176,12 +176,12 @@ static int view(struct pn_jctx *c, const struct pn_jval *self, const struct pn_j
     if (rc == 0) rc = pn__j_step(c, d->n);
     if (rc) return rc;
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_VIEW, d->n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     l->name = names[part];
     l->by = d->by;
     for (size_t i = 0; i < d->n; i++) {
         struct pn_jlist *pair = part == ITEMS ? pn__j_list_new(c, PN_JL_TUPLE, 2) : NULL;
-        if (part == ITEMS && !pair) return c->failed;
+        if (part == ITEMS && !pair) return pn__j_failed(c);
         if (pair) {
             pair->by = d->by;
             pair->v[0] = d->e[i].k;
@@ -267,7 +267,7 @@ METHOD(dict_copy) {
     int rc = pn__j_bind(c, "copy", a, "", v);
     if (rc) return rc;
     struct pn_jdict *d = pn__j_dict_new(c);
-    if (!d) return c->failed;
+    if (!d) return pn__j_failed(c);
     d->by = self->d->by;
     *out = pn__j_dict(d);
     return pn__j_dict_merge(c, d, &args);
@@ -300,7 +300,7 @@ METHOD(cycle) {
 METHOD(changed) {
     struct pn_jlist *now = pn__j_list_new(c, PN_JL_TUPLE, 0);
     bool equal = false;
-    if (!now) return c->failed;
+    if (!now) return pn__j_failed(c);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < a->n; i++)
         rc = pn__j_push(c, now, &a->pos[i]);

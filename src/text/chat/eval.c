@@ -6,23 +6,29 @@
 
 #include "text/chat/eval.h"
 
-int pn__j_fail(struct pn_jctx *c, const char *fmt, ...) {
+void pn__j_fail_set(struct pn_jctx *c, const char *fmt, ...) {
     char text[PN_DETAIL_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (!c->node) return pn__fail(c->d, PN_E_INVALID, "template: %s", text);
-    return pn__jplace_fail(c->d, PN_E_INVALID, c->node->at, "%s", text);
+    if (c->node)
+        pn__jplace_set(c->d, c->node->at, "%s", text);
+    else
+        pn__fail_set(c->d, "template: %s", text);
 }
 
-int pn__j_fail_undefined(struct pn_jctx *c, const struct pn_jval *v) {
+void pn__j_undefined_set(struct pn_jctx *c, const struct pn_jval *v) {
     const struct pn_jundef *u = v->u;
+    const char *name = u->name ? u->name->p : "";
     int n = u->name ? (int)(u->name->n < 80 ? u->name->n : 80) : 0;
-    if (u->hint) return pn__j_fail(c, "%s", u->hint);
-    if (!u->of) return pn__j_fail(c, "'%.*s' is undefined", n, u->name->p);
-    return pn__j_fail(c, "'%s%s' has no attribute '%.*s'", u->of,
-                      strcmp(u->of, "None") == 0 ? "" : " object", n, u->name->p);
+    if (u->hint)
+        pn__j_fail_set(c, "%s", u->hint);
+    else if (!u->of)
+        pn__j_fail_set(c, "'%.*s' is undefined", n, name);
+    else
+        pn__j_fail_set(c, "'%s%s' has no attribute '%.*s'", u->of,
+                       strcmp(u->of, "None") == 0 ? "" : " object", n, name);
 }
 
 int pn__j_step(struct pn_jctx *c, uint64_t n) {
@@ -60,7 +66,7 @@ static int eval_name(struct pn_jctx *c, uint32_t sym, struct pn_jval *out) {
 static int eval_list(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval *out) {
     struct pn_jlist *l =
         pn__j_list_new(c, n->kind == PN_JN_LIST ? PN_JL_LIST : PN_JL_TUPLE, n->kid_n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     for (size_t i = 0; i < n->kid_n; i++) {
         int rc = pn__j_eval(c, n->kid[i], &l->v[i]);
         if (rc) return rc;
@@ -72,7 +78,7 @@ static int eval_list(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval
 
 static int eval_dict(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval *out) {
     struct pn_jdict *d = pn__j_dict_new(c);
-    if (!d) return c->failed;
+    if (!d) return pn__j_failed(c);
     for (size_t i = 0; i < n->kid_n; i += 2) {
         struct pn_jval k;
         struct pn_jval v;
@@ -131,13 +137,13 @@ static int eval_compare(struct pn_jctx *c, const struct pn_jnode *n, struct pn_j
 static int eval_concat(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval *out) {
     /* All operands first: one of them may add to the buffer that another one lies in. */
     struct pn_jval *v = pn__j_take(c, n->kid_n, sizeof *v);
-    if (!v) return c->failed;
+    if (!v) return pn__j_failed(c);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n->kid_n; i++)
         rc = pn__j_eval(c, n->kid[i], &v[i]);
     c->node = n;
     struct pn_jbuf *b = rc == 0 ? pn__jbuf_after(c, &v[0]) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     for (size_t i = b->n ? 1 : 0; rc == 0 && i < n->kid_n; i++)
         rc = pn__j_put(c, b, &v[i]);
     return rc ? rc : pn__jbuf_str(c, b, out);

@@ -47,9 +47,15 @@ struct pn_jctx {
 };
 
 /* The detail with the place in front; returns PN_E_INVALID. */
-int pn__j_fail(struct pn_jctx *c, const char *fmt, ...) PN_PRINTF(2, 3);
+#define pn__j_fail(c, ...) (pn__j_fail_set(c, __VA_ARGS__), pn__fail_code(PN_E_INVALID))
+void pn__j_fail_set(struct pn_jctx *c, const char *fmt, ...) PN_PRINTF(2, 3);
+/* What the last NULL of pn__j_take meant. */
+static inline int pn__j_failed(const struct pn_jctx *c) {
+    return c->failed == PN_E_NOMEM ? PN_E_NOMEM : PN_E_NOFIT;
+}
 /* "'x' is undefined" and its kin. */
-int pn__j_fail_undefined(struct pn_jctx *c, const struct pn_jval *v);
+#define pn__j_fail_undefined(c, v) (pn__j_undefined_set(c, v), pn__fail_code(PN_E_INVALID))
+void pn__j_undefined_set(struct pn_jctx *c, const struct pn_jval *v);
 int pn__j_step(struct pn_jctx *c, uint64_t n) PN_MUST_CHECK;
 int pn__j_enter(struct pn_jctx *c) PN_MUST_CHECK; /* c->depth-- leaves again, also after failure */
 

@@ -5,7 +5,7 @@
 
 int pn__j_push_scope(struct pn_jctx *c, struct pn_jscope *up) {
     struct pn_jscope *s = pn__j_take(c, 1, sizeof *s);
-    if (!s) return c->failed;
+    if (!s) return pn__j_failed(c);
     s->up = up;
     c->scope = s;
     return 0;
@@ -25,7 +25,7 @@ int pn__j_set_var(struct pn_jctx *c, uint32_t sym, const struct pn_jval *v) {
     if (s->n == s->cap) {
         uint32_t cap = s->cap ? s->cap * 2 : 4;
         struct pn_jvar *grown = pn__j_take(c, cap, sizeof *grown);
-        if (!grown) return c->failed;
+        if (!grown) return pn__j_failed(c);
         if (s->n) memcpy(grown, s->var, s->n * sizeof *grown);
         s->var = grown;
         s->cap = cap;
@@ -66,7 +66,7 @@ static int capture(struct pn_jctx *c, const struct pn_jnode *body, struct pn_jva
     struct pn_jbuf *outer = c->out;
     struct pn_jscope *scope = c->scope;
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     int flow = pn__j_push_scope(c, scope);
     c->out = b;
     if (flow == 0) flow = pn__j_exec(c, body);
@@ -134,7 +134,7 @@ static int begin_item(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jsc
 static int filter_items(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jscope *scope,
                         struct pn_jval **items, size_t *n_items) {
     struct pn_jlist *kept = pn__j_list_new(c, PN_JL_LIST, 0);
-    if (!kept) return c->failed;
+    if (!kept) return pn__j_failed(c);
     for (size_t i = 0; i < *n_items; i++) {
         bool pass;
         int rc = begin_item(c, n, scope, &(*items)[i], &pass);
@@ -174,7 +174,7 @@ int pn__j_run_for(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval *o
                   uint32_t depth) {
     struct pn_jscope *scope = c->scope;
     struct pn_jloop *loop = pn__j_take(c, 1, sizeof *loop);
-    if (!loop) return c->failed;
+    if (!loop) return pn__j_failed(c);
     c->node = n->b;
     loop->node = n;
     loop->depth = depth;
@@ -194,7 +194,7 @@ static int exec_for(struct pn_jctx *c, const struct pn_jnode *n) {
 
 static int new_macro(struct pn_jctx *c, const struct pn_jnode *n, struct pn_jval *out) {
     struct pn_jmacro *m = pn__j_take(c, 1, sizeof *m);
-    if (!m) return c->failed;
+    if (!m) return pn__j_failed(c);
     m->node = n->macro;
     m->scope = c->scope;
     *out = (struct pn_jval){.type = PN_JV_MACRO, .m = m};
@@ -209,7 +209,7 @@ static int exec_call_block(struct pn_jctx *c, const struct pn_jnode *n) {
     if (rc == 0) rc = pn__j_eval_args(c, n->a->args, &args);
     if (rc) return rc;
     struct pn_jkw *kw = pn__j_take(c, args.kw_n + 1, sizeof *kw);
-    if (!kw) return c->failed;
+    if (!kw) return pn__j_failed(c);
     if (args.kw_n) memcpy(kw, args.kw, args.kw_n * sizeof *kw);
     kw[args.kw_n].name = n->macro->name;
     rc = new_macro(c, n, &kw[args.kw_n].v);

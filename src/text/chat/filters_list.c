@@ -44,7 +44,7 @@ FILTER(last) {
 static int new_list(struct pn_jctx *c, enum pn_jlist_kind kind, const struct pn_jval *v, size_t n,
                     struct pn_jval *out) {
     struct pn_jlist *l = pn__j_list_new(c, kind, n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     if (n) memcpy(l->v, v, n * sizeof *v);
     l->n = n;
     *out = pn__j_list(l);
@@ -97,7 +97,7 @@ FILTER(join) {
     if (rc == 0) rc = pn__j_to_str(c, &v[0], &sep);
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jbuf *b = rc == 0 ? pn__j_take(c, 1, sizeof *b) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct pn_jval item;
         if (i) rc = pn__jbuf_put_str(c, b, sep.s);
@@ -136,7 +136,7 @@ int pn__j_sort(struct pn_jctx *c, struct pn_jval *v, struct pn_jval *key, size_t
     uint32_t *from = pn__j_take(c, n + 1, sizeof *from);
     uint32_t *to = pn__j_take(c, n + 1, sizeof *to);
     struct pn_jval *copy = pn__j_take(c, n + 1, sizeof *copy);
-    if (!from || !to || !copy) return c->failed;
+    if (!from || !to || !copy) return pn__j_failed(c);
     for (size_t i = 0; i < n; i++)
         from[i] = (uint32_t)i;
     for (size_t run = 1; run < n; run *= 2) {
@@ -205,7 +205,7 @@ int pn__j_pick(struct pn_jctx *c, const struct pn_jval *v, const struct pn_jval 
 static int sort_keys(struct pn_jctx *c, const struct pn_jval *items, size_t n,
                      const struct pn_jval *attribute, bool fold, struct pn_jval **out) {
     struct pn_jval *key = pn__j_take(c, n + 1, sizeof *key);
-    if (!key) return c->failed;
+    if (!key) return pn__j_failed(c);
     *out = key;
     bool several = attribute->type == PN_JV_STR && memchr(attribute->s->p, ',', attribute->s->n);
     for (size_t i = 0; i < n; i++) {
@@ -216,7 +216,7 @@ static int sort_keys(struct pn_jctx *c, const struct pn_jval *items, size_t n,
             continue;
         }
         struct pn_jlist *l = pn__j_list_new(c, PN_JL_TUPLE, 0);
-        if (!l) return c->failed;
+        if (!l) return pn__j_failed(c);
         for (size_t from = 0; rc == 0 && from <= attribute->s->n;) {
             struct pn_jval name;
             struct pn_jval v;
@@ -263,7 +263,7 @@ FILTER(dictsort) {
     struct pn_jlist *l = out->l;
     l->kind = PN_JL_LIST;
     struct pn_jval *key = pn__j_take(c, l->n + 1, sizeof *key);
-    if (!key) return c->failed;
+    if (!key) return pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < l->n; i++)
         rc = pn__j_pick(c, &l->v[i].l->v[by_value], &missing, NULL, !pn__j_truth(&v[0]), &key[i]);
     return rc ? rc : pn__j_sort(c, l->v, key, l->n, pn__j_truth(&v[2]));
@@ -325,7 +325,7 @@ FILTER(unique) {
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jdict *seen = rc == 0 ? pn__j_dict_new(c) : NULL;
     struct pn_jlist *l = seen ? pn__j_list_new(c, PN_JL_ONCE, 0) : NULL;
-    if (!l) return rc ? rc : c->failed;
+    if (!l) return rc ? rc : pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct pn_jval key;
         size_t had = seen->n;

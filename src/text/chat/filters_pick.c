@@ -38,7 +38,7 @@ static int choose(struct pn_jctx *c, const char *filter, const struct pn_jval *s
     }
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jlist *l = rc == 0 ? pn__j_list_new(c, PN_JL_ONCE, 0) : NULL;
-    if (!l) return rc ? rc : c->failed;
+    if (!l) return rc ? rc : pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct pn_jval v;
         bool holds = false;
@@ -92,7 +92,7 @@ FILTER(map) {
     }
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jlist *l = rc == 0 ? pn__j_list_new(c, PN_JL_ONCE, n) : NULL;
-    if (!l) return rc ? rc : c->failed;
+    if (!l) return rc ? rc : pn__j_failed(c);
     for (; rc == 0 && l->n < n; l->n++) {
         rc = filter ? filter->call(c, &items[l->n], &rest, &l->v[l->n])
                     : pn__j_pick(c, &items[l->n], &v[0], &v[1], false, &l->v[l->n]);
@@ -114,7 +114,7 @@ FILTER(groupby) {
     struct pn_jval *key = pn__j_take(c, n + 1, sizeof *key);
     struct pn_jval *order = pn__j_take(c, n + 1, sizeof *order);
     struct pn_jlist *groups = pn__j_list_new(c, PN_JL_LIST, 0);
-    if (!key || !order || !groups) return c->failed;
+    if (!key || !order || !groups) return pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = pn__j_pick(c, &items[i], &v[0], &v[1], fold, &key[i]);
         order[i] = pn__j_int((int64_t)i);
@@ -129,7 +129,7 @@ FILTER(groupby) {
         if (!same) {
             struct pn_jlist *pair = pn__j_list_new(c, PN_JL_TUPLE, 2);
             group = pair ? pn__j_list_new(c, PN_JL_LIST, 0) : NULL;
-            if (!group) return c->failed;
+            if (!group) return pn__j_failed(c);
             /* The name as the first element spells it. */
             rc = pn__j_pick(c, &items[at], &v[0], &v[1], false, &pair->v[0]);
             pair->v[1] = pn__j_list(group);
@@ -155,12 +155,12 @@ FILTER(batch) {
     if (rc == 0 && size < 1) rc = pn__j_fail(c, "batch: a positive count is needed");
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jlist *rows = rc == 0 ? pn__j_list_new(c, PN_JL_ONCE, 0) : NULL;
-    if (!rows) return rc ? rc : c->failed;
+    if (!rows) return rc ? rc : pn__j_failed(c);
     struct pn_jlist *row = NULL;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         if (!row || row->n == (size_t)size) {
             row = pn__j_list_new(c, PN_JL_LIST, 0);
-            if (!row) return c->failed;
+            if (!row) return pn__j_failed(c);
             struct pn_jval r = pn__j_list(row);
             rc = pn__j_push(c, rows, &r);
         }
@@ -186,13 +186,13 @@ FILTER(slice) {
     if (rc == 0 && count < 1) rc = pn__j_fail(c, "slice: a positive count is needed");
     if (rc == 0) rc = pn__j_items(c, self, &items, &n);
     struct pn_jlist *columns = rc == 0 ? pn__j_list_new(c, PN_JL_ONCE, 0) : NULL;
-    if (!columns) return rc ? rc : c->failed;
+    if (!columns) return rc ? rc : pn__j_failed(c);
     bool fill = v[1].type != PN_JV_MISSING && v[1].type != PN_JV_NONE;
     size_t at = 0;
     for (int64_t k = 0; rc == 0 && k < count; k++) {
         size_t size = n / (size_t)count + ((size_t)k < n % (size_t)count);
         struct pn_jlist *column = pn__j_list_new(c, PN_JL_LIST, 0);
-        if (!column) return c->failed;
+        if (!column) return pn__j_failed(c);
         for (size_t i = 0; rc == 0 && i < size; i++)
             rc = pn__j_push(c, column, &items[at++]);
         if (rc == 0 && fill && (size_t)k >= n % (size_t)count) rc = pn__j_push(c, column, &v[1]);

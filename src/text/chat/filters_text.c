@@ -35,7 +35,7 @@ FILTER(title) {
     struct pn_jval cased;
     int rc = bind_text(c, "title", self, a, "", v, &text);
     struct pn_jbuf *b = rc == 0 ? pn__j_take(c, 1, sizeof *b) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     const struct pn_jstr *s = text.s;
     for (size_t at = 0; rc == 0 && at < s->n;) {
         size_t from = at;
@@ -102,7 +102,7 @@ static int escape(struct pn_jctx *c, const struct pn_jval *self, const struct pn
         return 0;
     }
     struct pn_jbuf *b = rc == 0 ? pn__j_take(c, 1, sizeof *b) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     rc = pn__jbuf_put_escaped(c, b, text.s);
     if (rc == 0) rc = pn__jbuf_str(c, b, out);
     if (rc == 0) out->s->safe = true;
@@ -146,7 +146,7 @@ FILTER(indent) {
     int rc = bind_text(c, "indent", self, a, "width= first= blank=", v, &text);
     if (rc == 0) rc = indent_text(c, &v[0], &by);
     struct pn_jbuf *b = rc == 0 ? pn__j_take(c, 1, sizeof *b) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     bool first = pn__j_truth(&v[1]);
     bool blank = pn__j_truth(&v[2]);
     const struct pn_jstr *s = text.s;
@@ -192,7 +192,7 @@ FILTER(truncate) {
         if (space > 0) cut = space - 1;
     }
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     rc = pn__jbuf_put_part(c, b, text.s, 0, cut);
     if (rc == 0) rc = pn__jbuf_put_str(c, b, end);
     return rc ? rc : pn__jbuf_str(c, b, out);
@@ -207,12 +207,12 @@ FILTER(format) {
         return pn__j_fail(c, "format: positional and keyword arguments can't be mixed");
     if (a->kw_n) {
         struct pn_jdict *d = pn__j_dict_new(c);
-        if (!d) return c->failed;
+        if (!d) return pn__j_failed(c);
         rc = pn__j_dict_merge(c, d, a);
         args = pn__j_dict(d);
     } else {
         struct pn_jlist *l = pn__j_list_new(c, PN_JL_TUPLE, 0);
-        if (!l) return c->failed;
+        if (!l) return pn__j_failed(c);
         for (size_t i = 0; rc == 0 && i < a->n; i++)
             rc = pn__j_push(c, l, &a->pos[i]);
         args = pn__j_list(l);
@@ -273,7 +273,7 @@ FILTER(urlencode) {
     size_t n;
     int rc = pn__j_bind(c, "urlencode", a, "", v);
     struct pn_jbuf *b = rc == 0 ? pn__j_take(c, 1, sizeof *b) : NULL;
-    if (!b) return rc ? rc : c->failed;
+    if (!b) return rc ? rc : pn__j_failed(c);
     if (self->type == PN_JV_STR || !pn__j_can_iterate(self)) {
         rc = put_quoted(c, b, self, false);
         return rc ? rc : pn__jbuf_str(c, b, out);

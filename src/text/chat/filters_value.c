@@ -188,7 +188,7 @@ FILTER(tojson) {
         how.colon = pair[1].s;
     }
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     rc = pn__j_put_json(c, b, self, &how, 0);
     return rc ? rc : pn__jbuf_str(c, b, out);
 }

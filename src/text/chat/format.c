@@ -46,7 +46,7 @@ static int read_spec(struct format *f, size_t *at, struct spec *spec,
     if (*at < s->n && s->p[*at] == '(') {
         size_t end = pn__j_find(s->p, *at, s->n, ")", 1);
         struct pn_jval *found = pn__j_take(f->c, 1, sizeof *found);
-        if (!found) return f->c->failed;
+        if (!found) return pn__j_failed(f->c);
         if (end == s->n) return pn__j_fail(f->c, "incomplete format key");
         if (f->args->type != PN_JV_DICT) return pn__j_fail(f->c, "format requires a mapping");
         int rc = pn__j_part(f->c, s, *at + 1, end, &key);
@@ -84,7 +84,7 @@ static int put_padded(struct format *f, const struct spec *spec, const struct pn
 static int put_text(struct format *f, const struct spec *spec, const struct pn_jval *v) {
     struct pn_jval text;
     struct pn_jbuf *b = pn__j_take(f->c, 1, sizeof *b);
-    if (!b) return f->c->failed;
+    if (!b) return pn__j_failed(f->c);
     int rc = spec->kind == 'r' ? pn__j_put_repr(f->c, b, v) : pn__j_put(f->c, b, v);
     if (rc == 0) rc = pn__jbuf_str(f->c, b, &text);
     if (rc) return rc;
@@ -138,7 +138,7 @@ int pn__j_format(struct pn_jctx *c, const struct pn_jstr *format, const struct p
                  struct pn_jval *out) {
     struct format f = {.c = c, .s = format, .args = args};
     f.b = pn__j_take(c, 1, sizeof *f.b);
-    if (!f.b) return c->failed;
+    if (!f.b) return pn__j_failed(c);
     int rc = 0;
     for (size_t at = 0; rc == 0 && at < format->n;) {
         size_t percent = pn__j_find(format->p, at, format->n, "%", 1);

@@ -37,7 +37,7 @@ GLOBAL(range) {
         return pn__j_fail(c, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
                           RANGE_MAX);
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_RANGE, n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     memcpy(l->range, at, sizeof at);
     for (int64_t i = at[0]; l->n < n; l->n++) {
         l->v[l->n] = pn__j_int(i);
@@ -50,7 +50,7 @@ GLOBAL(range) {
 GLOBAL(dict) {
     (void)self;
     struct pn_jdict *d = pn__j_dict_new(c);
-    if (!d) return c->failed;
+    if (!d) return pn__j_failed(c);
     *out = pn__j_dict(d);
     return pn__j_dict_merge(c, d, a);
 }
@@ -63,7 +63,7 @@ GLOBAL(namespace) {
 
 static int new_cycler(struct pn_jctx *c, uint8_t type, struct pn_jval *out) {
     struct pn_jcycler *cy = pn__j_take(c, 1, sizeof *cy);
-    if (!cy) return c->failed;
+    if (!cy) return pn__j_failed(c);
     *out = (struct pn_jval){.type = type, .cycler = cy};
     return 0;
 }
@@ -119,7 +119,7 @@ GLOBAL(strftime_now) {
     memcpy(format, s->p, s->n);
     memcpy(format + s->n, ".", 2);
     char *text = pn__j_take(c, TIME_BYTES, 1);
-    if (!text) return c->failed;
+    if (!text) return pn__j_failed(c);
     size_t n = strftime(text, TIME_BYTES, format, c->now);
     if (n == 0) return pn__j_fail(c, "strftime_now: the result is too long");
     return pn__j_text(c, text, n - 1, out);

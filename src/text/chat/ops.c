@@ -10,7 +10,7 @@ static const char *const names[] = {
 int pn__j_add_str(struct pn_jctx *c, struct pn_jstr *a, struct pn_jstr *b, struct pn_jval *out) {
     struct pn_jval left = pn__j_str(a);
     struct pn_jbuf *buf = pn__jbuf_after(c, &left);
-    if (!buf) return c->failed;
+    if (!buf) return pn__j_failed(c);
     bool safe = a->safe || b->safe;
     int rc = 0;
     if (buf->n == 0)
@@ -119,7 +119,7 @@ static int repeat(struct pn_jctx *c, const struct pn_jval *v, int64_t times, str
     if (times < 0) times = 0;
     if (v->type == PN_JV_STR) {
         struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-        if (!b) return c->failed;
+        if (!b) return pn__j_failed(c);
         int rc = 0;
         for (int64_t i = 0; rc == 0 && v->s->n && i < times; i++) {
             rc = pn__jbuf_put_str(c, b, v->s);
@@ -130,7 +130,7 @@ static int repeat(struct pn_jctx *c, const struct pn_jval *v, int64_t times, str
         return rc;
     }
     struct pn_jlist *l = pn__j_list_new(c, v->l->kind, 0);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     for (int64_t i = 0; v->l->n && i < times; i++) {
         for (size_t k = 0; k < v->l->n; k++) {
             int rc = pn__j_step(c, 1);
@@ -145,7 +145,7 @@ static int repeat(struct pn_jctx *c, const struct pn_jval *v, int64_t times, str
 static int add_lists(struct pn_jctx *c, const struct pn_jlist *a, const struct pn_jlist *b,
                      struct pn_jval *out) {
     struct pn_jlist *l = pn__j_list_new(c, a->kind, a->n + b->n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     if (a->n) memcpy(l->v, a->v, a->n * sizeof *l->v);
     if (b->n) memcpy(l->v + a->n, b->v, b->n * sizeof *l->v);
     l->n = a->n + b->n;

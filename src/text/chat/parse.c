@@ -6,30 +6,23 @@
 #include "text/chat/ast.h"
 #include "text/chat/eval.h"
 
-int pn__jplace_fail(struct pn_detail *d, int code, struct pn_jplace at, const char *fmt, ...) {
+void pn__jplace_set(struct pn_detail *d, struct pn_jplace at, const char *fmt, ...) {
     char text[PN_DETAIL_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return pn__fail(d, code, "template: line %u, column %u: %s", at.line, at.column, text);
-}
-
-int pn__jparse_fail(struct pn_jparse *p, int code, const struct pn_jtok *at, const char *fmt, ...) {
-    char text[PN_DETAIL_BYTES];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return pn__jplace_fail(p->d, code, at->at, "%s", text);
+    pn__fail_set(d, "template: line %u, column %u: %s", at.line, at.column, text);
 }
 
 static int no_memory(struct pn_jparse *p) {
-    if (p->t->arena.full)
-        return pn__fail(p->d, PN_E_NOFIT,
-                        "template: needs more memory than the limit of %llu bytes",
-                        (unsigned long long)p->t->limits.memory_bytes_max);
-    return pn__fail(p->d, PN_E_NOMEM, "template: no memory");
+    bool full = p->t->arena.full;
+    if (full)
+        pn__fail_set(p->d, "template: needs more memory than the limit of %llu bytes",
+                     (unsigned long long)p->t->limits.memory_bytes_max);
+    else
+        pn__fail_set(p->d, "template: no memory");
+    return full ? PN_E_NOFIT : PN_E_NOMEM;
 }
 
 int pn__jparse_grow(struct pn_jparse *p, void *array, size_t n, size_t size) {
@@ -150,7 +143,7 @@ static int add_kid(struct pn_jparse *p, struct pn_jnode *n, struct pn_jnode *kid
 static int parse_if(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     static const char *const last[] = {"endif", NULL};
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_IF, open, &n);
     bool more = true;
     while (rc == 0 && more) {
@@ -175,7 +168,7 @@ static int parse_if(struct pn_jparse *p, const struct pn_jtok *open, struct pn_j
 static int parse_for(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
     static const char *const ends[] = {"else", "endfor", NULL};
     static const char *const last[] = {"endfor", NULL};
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_FOR, open, &n);
     if (rc == 0) rc = pn__jparse_target(p, false, &n->a);
     if (rc == 0) rc = pn__jparse_expect(p, PN_JT_NAME, "in");
@@ -203,7 +196,7 @@ static int parse_for(struct pn_jparse *p, const struct pn_jtok *open, struct pn_
 }
 
 static int parse_set(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_SET, open, &n);
     if (rc == 0) rc = pn__jparse_target(p, true, &n->a);
     if (rc) return rc;
@@ -268,7 +261,7 @@ static int new_macro(struct pn_jparse *p, struct pn_jnode *n) {
 
 static int parse_macro(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
     const struct pn_jtok *name = p->tok;
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_MACRO, open, &n);
     if (rc == 0) rc = new_macro(p, n);
     if (rc == 0) rc = pn__jparse_expect(p, PN_JT_NAME, NULL);
@@ -283,7 +276,7 @@ static int parse_macro(struct pn_jparse *p, const struct pn_jtok *open, struct p
 
 static int parse_call_block(struct pn_jparse *p, const struct pn_jtok *open,
                             struct pn_jnode **out) {
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_CALL_BLOCK, open, &n);
     if (rc == 0) rc = new_macro(p, n);
     if (rc == 0 && pn__jtok_is(p->tok, PN_JT_OP, "(")) rc = parse_params(p, n->macro);
@@ -301,7 +294,7 @@ static int parse_call_block(struct pn_jparse *p, const struct pn_jtok *open,
 
 static int parse_filter_block(struct pn_jparse *p, const struct pn_jtok *open,
                               struct pn_jnode **out) {
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_FILTER_BLOCK, open, &n);
     if (rc == 0) rc = pn__jparse_filters(p, true, &n->b);
     if (rc == 0) rc = block_body(p, "endfilter", open, &n->c);
@@ -310,7 +303,7 @@ static int parse_filter_block(struct pn_jparse *p, const struct pn_jtok *open,
 }
 
 static int parse_with(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     int rc = pn__jparse_node(p, PN_JN_WITH, open, &n);
     while (rc == 0 && p->tok->kind != PN_JT_BLOCK_END) {
         struct pn_jnode *target;
@@ -328,7 +321,7 @@ static int parse_with(struct pn_jparse *p, const struct pn_jtok *open, struct pn
 }
 
 static int parse_scope(struct pn_jparse *p, const struct pn_jtok *open, struct pn_jnode **out) {
-    struct pn_jnode *n;
+    struct pn_jnode *n = NULL;
     uint32_t loops = p->loops;
     int rc = pn__jparse_node(p, PN_JN_SCOPE, open, &n);
     p->loops = 0; /* a break doesn't leave it */
@@ -394,31 +387,36 @@ static bool is_end(const struct pn_jtok *t, const char *const *ends) {
 
 static int parse_piece(struct pn_jparse *p, struct pn_jnode **out) {
     const struct pn_jtok *t = p->tok++;
+    struct pn_jnode *n = NULL;
     struct pn_jstr *text = NULL;
     int rc;
     switch (t->kind) {
     case PN_JT_DATA:
-        rc = pn__jparse_node(p, PN_JN_DATA, t, out);
-        if (rc == 0) rc = pn__jparse_str(p, t->p, t->n, &text);
-        if (rc == 0) (*out)->v = pn__j_str(text);
-        return rc;
+        rc = pn__jparse_str(p, t->p, t->n, &text);
+        if (rc == 0) rc = pn__jparse_node(p, PN_JN_DATA, t, &n);
+        if (n) n->v = pn__j_str(text);
+        break;
     case PN_JT_VAR_BEGIN:
-        rc = pn__jparse_node(p, PN_JN_PRINT, p->tok, out);
-        if (rc == 0) rc = pn__jparse_tuple(p, true, &(*out)->a);
-        return rc ? rc : pn__jparse_expect(p, PN_JT_VAR_END, NULL);
+        rc = pn__jparse_node(p, PN_JN_PRINT, p->tok, &n);
+        if (rc == 0) rc = pn__jparse_tuple(p, true, &n->a);
+        if (rc == 0) rc = pn__jparse_expect(p, PN_JT_VAR_END, NULL);
+        break;
     default: /* PN_JT_BLOCK_BEGIN: the lexer gives nothing else outside of marks */
-        return parse_statement(p, out);
+        rc = parse_statement(p, &n);
+        break;
     }
+    *out = n;
+    return rc;
 }
 
 int pn__jparse_body(struct pn_jparse *p, const char *const *ends, const char *opened,
                     const struct pn_jtok *from, struct pn_jnode **out) {
-    struct pn_jnode *body;
+    struct pn_jnode *body = NULL;
     int rc = pn__jparse_enter(p);
     if (rc) return rc;
     rc = pn__jparse_node(p, PN_JN_BODY, p->tok, &body);
     while (rc == 0) {
-        struct pn_jnode *kid;
+        struct pn_jnode *kid = NULL;
         if (p->tok->kind == PN_JT_END) {
             if (from)
                 rc = pn__jparse_fail(p, PN_E_FORMAT, from, "this '%.*s' has no '%s'", (int)from->n,

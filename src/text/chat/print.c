@@ -192,7 +192,7 @@ int pn__j_to_str(struct pn_jctx *c, const struct pn_jval *v, struct pn_jval *out
         return 0;
     }
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     int rc = pn__j_put(c, b, v);
     return rc ? rc : pn__jbuf_str(c, b, out);
 }
@@ -268,7 +268,7 @@ static int sort_entries(struct pn_jctx *c, const struct pn_jdict *d, struct pn_j
     struct pn_jval *key = pn__j_take(c, d->n + 1, sizeof *key);
     struct pn_jval *place = pn__j_take(c, d->n + 1, sizeof *place);
     struct pn_jpair *e = pn__j_take(c, d->n + 1, sizeof *e);
-    if (!key || !place || !e) return c->failed;
+    if (!key || !place || !e) return pn__j_failed(c);
     for (size_t i = 0; i < d->n; i++) {
         key[i] = d->e[i].k;
         place[i] = pn__j_int((int64_t)i);

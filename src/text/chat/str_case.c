@@ -30,7 +30,8 @@ static bool is_cased(uint32_t cp) {
 static uint32_t convert(uint32_t cp, bool up, bool title, char out[8]) {
     if (cp > 0x10ffff) return 0;
     if (up && cp == 0xdf) {
-        memcpy(out, title ? "Ss" : "SS", 2);
+        out[0] = 'S';
+        out[1] = title ? 's' : 'S';
         return 2;
     }
     utf8proc_int32_t in = (utf8proc_int32_t)cp;
@@ -42,7 +43,7 @@ static uint32_t convert(uint32_t cp, bool up, bool title, char out[8]) {
 
 int pn__j_case(struct pn_jctx *c, const struct pn_jstr *s, enum pn_jcase how, struct pn_jval *out) {
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     bool inside = false; /* of a word, or of the text for capitalize */
     int rc = pn__j_step(c, s->n / 4);
     for (size_t at = 0; rc == 0 && at < s->n;) {

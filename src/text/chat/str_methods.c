@@ -154,7 +154,7 @@ static int split(struct pn_jctx *c, const char *name, const struct pn_jval *self
     if (rc == 0) rc = pn__j_step(c, self->s->n / 16);
     if (rc) return rc;
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_LIST, 0);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     *out = pn__j_list(l);
     if (!from_right)
         return sep ? split_by(c, self->s, sep, most, l) : split_spaces(c, self->s, most, l);
@@ -190,7 +190,7 @@ METHOD(splitlines) {
     if (rc) return rc;
     bool keep = pn__j_truth(&v[0]);
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_LIST, 0);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     for (size_t at = 0; rc == 0 && at < s->n;) {
         size_t end = pn__j_line_end(s, at);
         if (end) {
@@ -221,7 +221,7 @@ static int partition(struct pn_jctx *c, const char *name, const struct pn_jval *
     else if (at == s->n)
         ends[3] = ends[4] = s->n;
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_TUPLE, 3);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < 6; i += 2)
         rc = push_part(c, l, s, ends[i], ends[i + 1]);
     *out = pn__j_list(l);
@@ -240,7 +240,7 @@ METHOD(rpartition) {
 int pn__j_replace(struct pn_jctx *c, const struct pn_jstr *s, const struct pn_jstr *old,
                   const struct pn_jstr *with, int64_t most, struct pn_jval *out) {
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     size_t from = 0;
     int rc = pn__j_step(c, s->n / 16);
     for (int64_t i = 0; rc == 0 && (most < 0 || i < most); i++) {
@@ -289,7 +289,7 @@ METHOD(join) {
     if (rc == 0) rc = pn__j_items(c, &v[0], &items, &n);
     if (rc) return rc;
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         if (items[i].type != PN_JV_STR)
             return pn__j_fail(c, "sequence item %zu: expected str instance, %s found", i,
@@ -452,7 +452,7 @@ static int justify(struct pn_jctx *c, const char *name, const struct pn_jval *se
     /* str.center gives the odd one to the left when the width is odd too. */
     size_t left = before == 1 ? more / 2 + (more & (size_t)width & 1) : before == 2 ? more : 0;
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     rc = pad(c, b, fill, left);
     if (rc == 0) rc = pn__jbuf_put_str(c, b, self->s);
     if (rc == 0) rc = pad(c, b, fill, more - left);
@@ -480,7 +480,7 @@ METHOD(zfill) {
     int64_t n = (int64_t)pn__j_char_n(s);
     size_t sign = s->n && (s->p[0] == '-' || s->p[0] == '+');
     struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
-    if (!b) return c->failed;
+    if (!b) return pn__j_failed(c);
     rc = pn__jbuf_put_part(c, b, s, 0, sign);
     if (rc == 0) rc = pad(c, b, &zero, width > n ? (size_t)(width - n) : 0);
     if (rc == 0) rc = pn__jbuf_put_part(c, b, s, sign, s->n);

@@ -155,7 +155,7 @@ int pn__j_render(const struct pn_template *t, const json_t *conversation, const 
     int rc = 0;
     c.arena.bytes_max = t->limits.memory_bytes_max;
     c.globals = pn__j_take(&c, t->sym_n, sizeof *c.globals);
-    if (!c.globals) rc = c.failed;
+    if (!c.globals) rc = pn__j_failed(&c);
     for (uint32_t i = 0; rc == 0 && i < t->sym_n; i++)
         rc = set_global(&c, i, conversation, model, is_chat);
     if (rc == 0) rc = pn__j_exec(&c, t->body);

@@ -27,7 +27,7 @@ void *pn__j_take(struct pn_jctx *c, size_t n, size_t size) {
 
 int pn__j_text(struct pn_jctx *c, const char *p, size_t n, struct pn_jval *out) {
     struct pn_jstr *s = pn__j_take(c, 1, sizeof *s);
-    if (!s) return c->failed;
+    if (!s) return pn__j_failed(c);
     s->p = p;
     s->n = n;
     *out = pn__j_str(s);
@@ -47,7 +47,7 @@ int pn__j_part(struct pn_jctx *c, const struct pn_jstr *s, size_t from, size_t t
 int pn__j_undefined(struct pn_jctx *c, const char *of, const struct pn_jstr *name, const char *hint,
                     struct pn_jval *out) {
     struct pn_jundef *u = pn__j_take(c, 1, sizeof *u);
-    if (!u) return c->failed;
+    if (!u) return pn__j_failed(c);
     *u = (struct pn_jundef){name, of, hint};
     *out = (struct pn_jval){.type = PN_JV_UNDEFINED, .u = u};
     return 0;
@@ -68,7 +68,7 @@ int pn__j_push(struct pn_jctx *c, struct pn_jlist *l, const struct pn_jval *v) {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 4;
         struct pn_jval *grown = pn__j_take(c, cap, sizeof *grown);
-        if (!grown) return c->failed;
+        if (!grown) return pn__j_failed(c);
         if (l->n) memcpy(grown, l->v, l->n * sizeof *grown);
         l->v = grown;
         l->cap = cap;
@@ -124,7 +124,7 @@ static int index_all(struct pn_jctx *c, struct pn_jdict *d, size_t slot_n) {
     d->slot = pn__j_take(c, slot_n, sizeof *d->slot);
     if (!d->slot) {
         d->slot_n = 0;
-        return c->failed;
+        return pn__j_failed(c);
     }
     d->slot_n = slot_n;
     for (size_t i = 0; i < d->n; i++) {
@@ -162,7 +162,7 @@ int pn__j_dict_set(struct pn_jctx *c, struct pn_jdict *d, const struct pn_jval *
     if (d->n == d->cap) {
         size_t cap = d->cap ? d->cap * 2 : 4;
         struct pn_jpair *grown = pn__j_take(c, cap, sizeof *grown);
-        if (!grown) return c->failed;
+        if (!grown) return pn__j_failed(c);
         if (d->n) memcpy(grown, d->e, d->n * sizeof *grown);
         d->e = grown;
         d->cap = cap;
@@ -194,15 +194,19 @@ int pn__j_dict_remove(struct pn_jctx *c, struct pn_jdict *d, const struct pn_jva
 /* ---- from JSON ---- */
 
 static int json_text(struct pn_jctx *c, const char *p, size_t n, uint8_t by, struct pn_jval *out) {
-    int rc = pn__j_text(c, p, n, out);
-    if (rc == 0) out->s->one = by;
-    return rc;
+    struct pn_jstr *s = pn__j_take(c, 1, sizeof *s);
+    if (!s) return pn__j_failed(c);
+    s->p = p;
+    s->n = n;
+    s->one = by;
+    *out = pn__j_str(s);
+    return 0;
 }
 
 static int from_array(struct pn_jctx *c, const json_t *j, uint8_t by, struct pn_jval *out) {
     size_t n = json_array_size(j);
     struct pn_jlist *l = pn__j_list_new(c, PN_JL_LIST, n);
-    if (!l) return c->failed;
+    if (!l) return pn__j_failed(c);
     l->by = by;
     for (size_t i = 0; i < n; i++) {
         int rc = pn__j_from_json(c, json_array_get(j, i), by, &l->v[i]);
@@ -215,7 +219,7 @@ static int from_array(struct pn_jctx *c, const json_t *j, uint8_t by, struct pn_
 
 static int from_object(struct pn_jctx *c, const json_t *j, uint8_t by, struct pn_jval *out) {
     struct pn_jdict *d = pn__j_dict_new(c);
-    if (!d) return c->failed;
+    if (!d) return pn__j_failed(c);
     d->by = by;
     /* json_object_iter reads only; its signature doesn't say so. */
     union {
@@ -273,7 +277,7 @@ static int text_items(struct pn_jctx *c, const struct pn_jstr *s, struct pn_jval
     size_t char_n = pn__j_char_n(s);
     *n = 0;
     *items = pn__j_take(c, char_n + 1, sizeof **items);
-    if (!*items) return c->failed;
+    if (!*items) return pn__j_failed(c);
     for (size_t at = 0; at < s->n;) {
         size_t len = pn__text_char(s->p + at, s->n - at).len;
         int rc = pn__j_part(c, s, at, at + len, &(*items)[(*n)++]);
@@ -298,7 +302,7 @@ int pn__j_items(struct pn_jctx *c, const struct pn_jval *v, struct pn_jval **ite
         return 0;
     case PN_JV_DICT:
         *items = pn__j_take(c, v->d->n + 1, sizeof **items);
-        if (!*items) return c->failed;
+        if (!*items) return pn__j_failed(c);
         for (; *n < v->d->n; (*n)++)
             (*items)[*n] = v->d->e[*n].k;
         return 0;
