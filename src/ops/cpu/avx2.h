@@ -290,20 +290,25 @@ INLINE void pn__dot_panel(const uint8_t *w, uint64_t group_bytes, uint32_t group
 
 /* ---- a type's matmul ---- */
 
-/* What a type does with a group; handed on as plain arguments, or gcc does not inline them. col_n
- * and group_n are constants there. */
-typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n,
-                             __m256 f[PN_TILE]);
+/* What a type does with a group. Functions of their own, each with its numbers as constants: all in
+ * one, clang works on it for minutes. */
+typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, __m256 f[PN_TILE]);
 typedef void (*pn_pack_fn)(const struct pn_walk *k, uint8_t *to);
-/* group_n groups of a panel against a tile of columns, feeding every feed_len weights of a row. */
-typedef void (*pn_panel_fn)(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,
-                            const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,
-                            __m256 f[PANEL_PAIR][PN_TILE]);
+/* Groups of a panel against a tile of columns, feeding every feed_len weights of a row. */
+typedef void (*pn_panel_fn)(const uint8_t *panel, uint64_t group_bytes, const struct pn_acts *a,
+                            uint32_t tile_i, struct pn_feed *feed, __m256 f[PANEL_PAIR][PN_TILE]);
 
 struct pn_group_shape {
     uint64_t block_len;    /* weights of a row in a block */
     uint64_t record_bytes; /* a block of eight rows in a panel */
     uint64_t feed_len;
+};
+
+struct pn_type8 {
+    struct pn_group_shape shape;
+    pn_direct_fn direct[PN_TILE]; /* for 1, 2 … columns */
+    pn_pack_fn pack;
+    pn_panel_fn panel[PANEL_PAIR]; /* for 1 and 2 groups */
 };
 
 INLINE struct pn_walk pn__walk_of(const struct pn_mm *mm, const struct pn_group *g,
@@ -314,39 +319,23 @@ INLINE struct pn_walk pn__walk_of(const struct pn_mm *mm, const struct pn_group 
                             .block_n = w->col_n / shape.block_len};
 }
 
-INLINE void pn__direct_group(const struct pn_mm *mm, const struct pn_walk *k,
-                             const struct pn_group *g, pn_direct_fn direct, uint32_t col_n) {
-    __m256 f[PN_TILE];
-    direct(k, mm->acts, col_n, f);
-    for (uint32_t m = 0; m < col_n; m++)
-        pn__put8(mm, m, g, f[m]);
-}
-
 /* Up to PN_TILE columns. */
-INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                            struct pn_group_shape shape, pn_direct_fn direct) {
+static inline void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                                   const struct pn_type8 *type) {
     const struct pn_weight *w = mm->w;
+    uint32_t col_n = mm->acts->row_n;
     uint32_t ahead = (uint32_t)(PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS;
     for (uint32_t row = lo; row < hi; row += ROWS) {
         struct pn_group g = pn__group_at(w, row, hi);
-        struct pn_walk k = pn__walk_of(mm, &g, shape);
+        struct pn_walk k = pn__walk_of(mm, &g, type->shape);
+        __m256 f[PN_TILE];
         if (hi - row > ahead)
             k.next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
         else if (mm->next)
             k.next = mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes;
-        switch (mm->acts->row_n) {
-        case 1:
-            pn__direct_group(mm, &k, &g, direct, 1);
-            break;
-        case 2:
-            pn__direct_group(mm, &k, &g, direct, 2);
-            break;
-        case 3:
-            pn__direct_group(mm, &k, &g, direct, 3);
-            break;
-        default:
-            pn__direct_group(mm, &k, &g, direct, 4);
-        }
+        type->direct[col_n - 1](&k, mm->acts, f);
+        for (uint32_t m = 0; m < col_n; m++)
+            pn__put8(mm, m, &g, f[m]);
     }
 }
 
@@ -361,34 +350,32 @@ INLINE struct pn_feed pn__feed_after(const struct pn_mm *mm, uint32_t row, uint3
         if (row_n > hi - end) row_n = hi - end;
     }
     if (feed.at) feed.left_n = row_n * w->row_bytes / 64;
-    feed.line_n = (feed.left_n + feed_n - 1) / feed_n;
+    if (feed_n) feed.line_n = (feed.left_n + feed_n - 1) / feed_n;
     return feed;
 }
 
 /* A panel's groups against one tile of columns. */
-INLINE void pn__panel_tile(const struct pn_mm *mm, const uint8_t *panel, uint64_t group_bytes,
-                           const struct pn_group *groups, uint32_t group_n, uint32_t tile_i,
-                           struct pn_feed *feed, pn_panel_fn panel_tile) {
+static inline void pn__panel_tile(const struct pn_mm *mm, const uint8_t *panel,
+                                  uint64_t group_bytes, const struct pn_group *groups,
+                                  uint32_t group_n, uint32_t tile_i, struct pn_feed *feed,
+                                  const struct pn_type8 *type) {
     uint32_t left_n = mm->acts->row_n - tile_i * PN_TILE;
     uint32_t col_n = left_n < PN_TILE ? left_n : PN_TILE;
     for (uint32_t g = 0; g < group_n; g += PANEL_PAIR, panel += PANEL_PAIR * group_bytes) {
         uint32_t pair = group_n - g < PANEL_PAIR ? 1 : PANEL_PAIR;
         __m256 f[PANEL_PAIR][PN_TILE];
-        if (pair == PANEL_PAIR)
-            panel_tile(panel, group_bytes, PANEL_PAIR, mm->acts, tile_i, feed, f);
-        else
-            panel_tile(panel, group_bytes, 1, mm->acts, tile_i, feed, f);
+        type->panel[pair - 1](panel, group_bytes, mm->acts, tile_i, feed, f);
         for (uint32_t i = 0; i < pair; i++)
             for (uint32_t m = 0; m < col_n; m++)
                 pn__put8(mm, tile_i * PN_TILE + m, &groups[g + i], f[i][m]);
     }
 }
 
-INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                           const struct pn_thread_scratch *scratch, struct pn_group_shape shape,
-                           pn_pack_fn pack, pn_panel_fn panel_tile) {
+static inline void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                                  const struct pn_thread_scratch *scratch,
+                                  const struct pn_type8 *type) {
     const struct pn_weight *w = mm->w;
-    uint64_t group_bytes = w->col_n / shape.block_len * shape.record_bytes;
+    uint64_t group_bytes = w->col_n / type->shape.block_len * type->shape.record_bytes;
     uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
     if (group_max > PANEL_GROUPS) group_max = PANEL_GROUPS;
     uint32_t tile_n = (mm->acts->row_n + PN_TILE - 1) / PN_TILE;
@@ -398,27 +385,54 @@ INLINE void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
         struct pn_group groups[PANEL_GROUPS];
         for (uint32_t g = 0; g < group_n; g++) {
             groups[g] = pn__group_at(w, row + g * ROWS, hi);
-            struct pn_walk k = pn__walk_of(mm, &groups[g], shape);
+            struct pn_walk k = pn__walk_of(mm, &groups[g], type->shape);
             if (g + 1 < group_n) k.next = k.p + ROWS * w->row_bytes;
-            pack(&k, scratch->panel + g * group_bytes);
+            type->pack(&k, scratch->panel + g * group_bytes);
         }
         uint64_t pair_n = (group_n + PANEL_PAIR - 1) / PANEL_PAIR;
         struct pn_feed feed =
-            pn__feed_after(mm, row, end, hi, tile_n * pair_n * (w->col_n / shape.feed_len));
+            pn__feed_after(mm, row, end, hi, tile_n * pair_n * (w->col_n / type->shape.feed_len));
         for (uint32_t t = 0; t < tile_n; t++)
-            pn__panel_tile(mm, scratch->panel, group_bytes, groups, group_n, t, &feed, panel_tile);
+            pn__panel_tile(mm, scratch->panel, group_bytes, groups, group_n, t, &feed, type);
     }
 }
 
 /* Rows [lo, hi) of a matmul. */
-INLINE void pn__matmul8(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
-                        const struct pn_thread_scratch *scratch, struct pn_group_shape shape,
-                        pn_direct_fn direct, pn_pack_fn pack, pn_panel_fn panel_tile) {
+static inline void pn__matmul8(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                               const struct pn_thread_scratch *scratch,
+                               const struct pn_type8 *type) {
     if (mm->acts->row_n <= PN_TILE)
-        pn__direct_rows(mm, lo, hi, shape, direct);
+        pn__direct_rows(mm, lo, hi, type);
     else
-        pn__panel_rows(mm, lo, hi, scratch, shape, pack, panel_tile);
+        pn__panel_rows(mm, lo, hi, scratch, type);
 }
+
+/* A type's functions and its matmul: `call` is made with the parameters' names. */
+#define PN_DIRECT8(name, col_n, call)                                          \
+    static __attribute__((noinline)) void direct_##name##_##col_n(             \
+        const struct pn_walk *k, const struct pn_acts *a, __m256 f[PN_TILE]) { \
+        call;                                                                  \
+    }
+#define PN_PACK8(name, call)                                                                  \
+    static __attribute__((noinline)) void pack_##name(const struct pn_walk *k, uint8_t *to) { \
+        call;                                                                                 \
+    }
+#define PN_PANEL8(name, group_n, call)                                                        \
+    static __attribute__((noinline)) void panel_##name##_##group_n(                           \
+        const uint8_t *panel, uint64_t group_bytes, const struct pn_acts *a, uint32_t tile_i, \
+        struct pn_feed *feed, __m256 f[PANEL_PAIR][PN_TILE]) {                                \
+        call;                                                                                 \
+    }
+#define PN_MATMUL8(name, block_len, record_bytes, feed_len)                               \
+    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,           \
+                              const struct pn_thread_scratch *scratch) {                  \
+        static const struct pn_type8 type = {                                             \
+            {block_len, record_bytes, feed_len},                                          \
+            {direct_##name##_1, direct_##name##_2, direct_##name##_3, direct_##name##_4}, \
+            pack_##name,                                                                  \
+            {panel_##name##_1, panel_##name##_2}};                                        \
+        pn__matmul8(mm, lo, hi, scratch, &type);                                          \
+    }
 
 void pn__init_avx2(struct pn_kernels *k);
 void pn__init_avx2_float(struct pn_kernels *k);

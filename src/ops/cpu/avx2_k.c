@@ -348,7 +348,7 @@ INLINE __m256 take(__m256 f, __m256i sum, const struct tail *t, struct sums form
     __m256 x = _mm256_set1_ps(*dx);
     if (form.has_pairs && !form.has_min) sum = pairs_dot(sum, t->pair, form.run_n, s);
     f = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(t->d, x), f);
-    if (!form.has_min) return f;
+    if (!form.has_min || !form.has_pairs) return f;
     __m256i second = pairs_dot(_mm256_setzero_si256(), t->pair, form.run_n, s);
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(second), _mm256_mul_ps(t->dmin, x), f);
 }
@@ -505,26 +505,20 @@ INLINE void panel_k(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n
 
 /* ---- the types ---- */
 
-#define K_TYPE(name, ...)                                                                       \
-    static const struct sums form_##name = {__VA_ARGS__};                                       \
-    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n, \
-                              __m256 f[PN_TILE]) {                                              \
-        direct_k(k, walk_##name, form_##name, a, col_n, f);                                     \
-    }                                                                                           \
-    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                             \
-        pack_k(k, walk_##name, form_##name, to);                                                \
-    }                                                                                           \
-    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,      \
-                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,    \
-                             __m256 f[PANEL_PAIR][PN_TILE]) {                                   \
-        panel_k(panel, group_bytes, group_n, form_##name, a, tile_i, feed, f);                  \
-    }                                                                                           \
-    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
-                              const struct pn_thread_scratch *scratch) {                        \
-        int run_n = form_##name.run_n;                                                          \
-        const struct pn_group_shape shape = {LEN, RECORD_BYTES(run_n), LEN / (uint64_t)run_n};  \
-        pn__matmul8(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);      \
-    }
+#define K_DIRECT(name, col_n) \
+    PN_DIRECT8(name, col_n, direct_k(k, walk_##name, form_##name, a, col_n, f))
+#define K_PANEL(name, group_n) \
+    PN_PANEL8(name, group_n, panel_k(panel, group_bytes, group_n, form_##name, a, tile_i, feed, f))
+#define K_TYPE(name, form, run_n, has_pairs, has_min)                         \
+    static const struct sums form_##name = {form, run_n, has_pairs, has_min}; \
+    K_DIRECT(name, 1)                                                         \
+    K_DIRECT(name, 2)                                                         \
+    K_DIRECT(name, 3)                                                         \
+    K_DIRECT(name, 4)                                                         \
+    PN_PACK8(name, pack_k(k, walk_##name, form_##name, to))                   \
+    K_PANEL(name, 1)                                                          \
+    K_PANEL(name, 2)                                                          \
+    PN_MATMUL8(name, LEN, RECORD_BYTES(run_n), LEN / (run_n))
 
 /* Form, runs, pairs, minimums. Codes of fewer than 4 bits do as those of 4. */
 K_TYPE(q2_k, FORM_U4, 16, true, true)

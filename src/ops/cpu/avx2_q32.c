@@ -373,25 +373,21 @@ INLINE void panel_q32(const uint8_t *panel, uint64_t group_bytes, uint32_t group
 
 /* ---- the types ---- */
 
-#define Q32_TYPE(name, type_form, offset, has_min)                                              \
-    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n, \
-                              __m256 f[PN_TILE]) {                                              \
-        direct_q32(k, walk_##name, (struct sums){type_form, offset, has_min}, a, col_n, f);     \
-    }                                                                                           \
-    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                             \
-        pack_q32(k, walk_##name, has_min, to);                                                  \
-    }                                                                                           \
-    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,      \
-                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,    \
-                             __m256 f[PANEL_PAIR][PN_TILE]) {                                   \
-        panel_q32(panel, group_bytes, group_n, (struct sums){type_form, offset, has_min}, a,    \
-                  tile_i, feed, f);                                                             \
-    }                                                                                           \
-    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
-                              const struct pn_thread_scratch *scratch) {                        \
-        const struct pn_group_shape shape = {32, RECORD_BYTES, 32};                             \
-        pn__matmul8(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);      \
-    }
+#define Q32_DIRECT(name, col_n, ...) \
+    PN_DIRECT8(name, col_n, direct_q32(k, walk_##name, (struct sums){__VA_ARGS__}, a, col_n, f))
+#define Q32_PANEL(name, group_n, ...) \
+    PN_PANEL8(                        \
+        name, group_n,                \
+        panel_q32(panel, group_bytes, group_n, (struct sums){__VA_ARGS__}, a, tile_i, feed, f))
+#define Q32_TYPE(name, type_form, offset, has_min)        \
+    Q32_DIRECT(name, 1, type_form, offset, has_min)       \
+    Q32_DIRECT(name, 2, type_form, offset, has_min)       \
+    Q32_DIRECT(name, 3, type_form, offset, has_min)       \
+    Q32_DIRECT(name, 4, type_form, offset, has_min)       \
+    PN_PACK8(name, pack_q32(k, walk_##name, has_min, to)) \
+    Q32_PANEL(name, 1, type_form, offset, has_min)        \
+    Q32_PANEL(name, 2, type_form, offset, has_min)        \
+    PN_MATMUL8(name, 32, RECORD_BYTES, 32)
 
 Q32_TYPE(q4_0, FORM_U4, 8, false)
 Q32_TYPE(q4_1, FORM_U4, 0, true)
