@@ -7,7 +7,7 @@
 #include "ops/ops_test.h"
 
 #define K 64
-#define ROWS 16
+#define ROWS 21
 #define BLOCK 34 /* f16 scale, 32 codes */
 
 static void put_block(uint8_t *to, const int8_t codes[32]) {
@@ -74,9 +74,9 @@ static void test_largest_sum(void **state) {
     (void)state;
     enum pn_isa levels[4];
     uint32_t level_n = isa_list(levels);
-    uint8_t row[210 * 5] = {0};
+    uint8_t row[210 * ROWS] = {0};
     float x[256];
-    for (int r = 0; r < 5; r++) {
+    for (int r = 0; r < ROWS; r++) {
         uint8_t *block = row + 210 * r; /* low and high bits all 0: code -32 */
         memset(block + 192, 0x80, 16);  /* scales -128 */
         const uint16_t one = 0x3c00;
@@ -86,12 +86,12 @@ static void test_largest_sum(void **state) {
         x[i] = 127;
     for (uint32_t i = 0; i < level_n; i++) {
         struct backend b;
-        float out[5];
+        float out[ROWS];
         backend_open(&b, levels[i], 1);
-        struct pn_weight w = {row, 210, 5, 256, PN_TYPE_Q6_K, 1.0f};
-        struct pn_matmul part = {&w, NULL, mat(out, 1, 5)};
+        struct pn_weight w = {row, 210, ROWS, 256, PN_TYPE_Q6_K, 1.0f};
+        struct pn_matmul part = {&w, NULL, mat(out, 1, ROWS)};
         pn__op_matmul(&b.step, mat(x, 1, 256), &part, 1);
-        for (int r = 0; r < 5; r++)
+        for (int r = 0; r < ROWS; r++)
             assert_true(out[r] == 128.0f * 32 * 127 * 256);
         backend_close(&b);
     }
