@@ -18,6 +18,10 @@ static uint64_t part_bytes(enum pn_kv_format f, uint32_t head_n, uint32_t dim) {
     return (bytes + 63) & ~(uint64_t)63;
 }
 
+uint64_t pn__kv_v_offset(enum pn_kv_format f, const struct pn_kv_shape *shape) {
+    return part_bytes(f, shape->head_n, shape->k_dim);
+}
+
 uint64_t pn__kv_layer_bytes(enum pn_kv_format f, const struct pn_kv_shape *shape) {
-    return part_bytes(f, shape->head_n, shape->k_dim) + part_bytes(f, shape->head_n, shape->v_dim);
+    return pn__kv_v_offset(f, shape) + part_bytes(f, shape->head_n, shape->v_dim);
 }

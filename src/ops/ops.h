@@ -75,6 +75,8 @@ uint64_t pn__kv_row_bytes(enum pn_kv_format f, uint32_t dim);
 /* Bytes of one layer's part of a page: K [head_n][PN_PAGE_TOKENS][k row], then V alike, each
  * rounded up to 64. Layer i of a page starts at i times this. */
 uint64_t pn__kv_layer_bytes(enum pn_kv_format f, const struct pn_kv_shape *shape);
+/* Where V starts in a layer's part. */
+uint64_t pn__kv_v_offset(enum pn_kv_format f, const struct pn_kv_shape *shape);
 
 /* A page: data of all layers of its kind, in its own format. */
 struct pn_page_view {

@@ -30,7 +30,7 @@ static void write_row(const struct att_op *op, const struct pn_seq *seq, uint32_
 
     uint64_t k_bytes = pn__kv_row_bytes(page->format, op->shape->k_dim);
     uint64_t v_bytes = pn__kv_row_bytes(page->format, op->shape->v_dim);
-    uint64_t k_part = ((uint64_t)op->shape->head_n * PN_PAGE_TOKENS * k_bytes + 63) & ~(uint64_t)63;
+    uint64_t k_part = pn__kv_v_offset(page->format, op->shape);
     uint8_t *layer = page->data + op->layer_i * pn__kv_layer_bytes(page->format, op->shape);
     for (uint32_t h = 0; h < op->shape->head_n; h++) {
         uint64_t index = (uint64_t)h * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS;

@@ -82,7 +82,7 @@ static struct rows rows_of(const struct pn_att_tile *t, uint32_t pos, bool value
     const struct pn_page_view *page = &t->table->pages[pos / PN_PAGE_TOKENS - t->table->first];
     const uint8_t *layer = page->data + t->layer_i * pn__kv_layer_bytes(page->format, t->shape);
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
-    uint64_t k_part = (t->shape->head_n * PN_PAGE_TOKENS * k_bytes + 63) & ~(uint64_t)63;
+    uint64_t k_part = pn__kv_v_offset(page->format, t->shape);
     struct rows r = {.p = layer, .bytes = k_bytes, .dim = t->shape->k_dim, .format = page->format};
     if (value) {
         r.p += k_part;

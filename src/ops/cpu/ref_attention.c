@@ -102,7 +102,7 @@ static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool val
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
     uint64_t index = (uint64_t)t->kv_head * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS;
     if (!value) return layer + index * k_bytes;
-    uint64_t k_part = (t->shape->head_n * PN_PAGE_TOKENS * k_bytes + 63) & ~(uint64_t)63;
+    uint64_t k_part = pn__kv_v_offset(page->format, t->shape);
     return layer + k_part + index * pn__kv_row_bytes(page->format, t->shape->v_dim);
 }
 
