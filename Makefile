@@ -5,9 +5,16 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 BUILD = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) -j $(JOBS)
 CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
+# The tests in which threads meet in the memory layer: a small part of the build, so it is cheap.
+RACES = watch ledger_threads ticket hot
+define TSAN_MEM
+cmake --preset tsan >/dev/null
+	cmake --build --preset tsan -j $(JOBS) --target $(addprefix test_,$(RACES))
+	cd build/tsan && $(CTEST) -R '^test_($(subst $() ,|,$(RACES)))$$'
+endef
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check dev asan tsan fuzz bench install format tidy clean
+.PHONY: build demo check dev asan tsan tsan-mem fuzz bench bench-mem install format tidy clean
 
 build: ## the program, at build/release/pannier
 	@scripts/deps.sh build
@@ -20,6 +27,7 @@ demo: ## a small model answers a question; MODEL=FILE: that model
 
 check: ## every test, and the fast ones once more under the sanitizers
 	@scripts/deps.sh build check
+	$(TSAN_MEM)
 	$(call BUILD,asan)
 	cd build/asan && $(CTEST) -L fast
 	$(call BUILD,check)
@@ -29,6 +37,10 @@ dev asan tsan: ## one build with all its tests
 	@scripts/deps.sh build check
 	$(call BUILD,$@)
 	cd build/$@ && $(CTEST)
+
+tsan-mem: ## the memory layer's tests under the thread sanitizer
+	@scripts/deps.sh build check
+	$(TSAN_MEM)
 
 fuzz: ## the fuzz targets, SECONDS (30) each
 	@scripts/deps.sh build fuzz
@@ -41,6 +53,11 @@ bench: ## speed of MODEL; with PEER=, WORK= and FORCED=: beside llama.cpp, see b
 	@test -n "$(MODEL)$(PEER)" || { echo "bench: MODEL=FILE, or PEER=DIR and the rest" >&2; exit 2; }
 	$(if $(PEER),bench/compare.py --pannier build/release/pannier --peer $(PEER) \
 		--forced $(FORCED) --work $(WORK) $(BENCH_FLAGS),build/release/pannier bench $(MODEL))
+
+bench-mem: ## what reading a snapshot, deciding and polling cost on this machine
+	@scripts/deps.sh build
+	$(call BUILD,release,-DPN_BENCH=ON)
+	build/release/bench/bench_mem
 
 install: ## program, libraries, headers and pkg-config files under PREFIX (and DESTDIR)
 	@scripts/deps.sh build

@@ -258,8 +258,9 @@ void pn_memwatch_set_die(int die_id, uint64_t free_bytes, uint64_t budget_bytes,
 int pn_memwatch_read(pn_mem_state *out) {
     bool quiet = pn__published(out);
     if (!quiet) memset(out, 0, sizeof *out);
-    uint64_t now = pn__clock_ns();
-    /* A sample of this very moment may be later than `now`. */
+    /* Coarse: a tick is nothing beside PN_MEM_STALE_MS, and the exact clock would cost as much as
+     * the copy. So a fresh sample may be later than `now`. */
+    uint64_t now = pn__clock_coarse_ns();
     bool fresh = out->seq != 0 &&
                  pn__sub_floor_u64(now, out->sample_ns) <= (uint64_t)PN_MEM_STALE_MS * NS_PER_MS;
     if (!fresh) {

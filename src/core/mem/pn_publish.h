@@ -10,7 +10,8 @@
  * newer word also sees the odd counter that went before it. With one slot, a writer that never
  * pauses would leave readers hardly a gap; with several it must publish PN_SLOT_N - 1 times more
  * during one copy of some 100 words before it comes back to the slot. Tries are bounded all the
- * same.
+ * same. Most of a state is zero (dies that aren't there, the ends of names): one more word, stored
+ * and loaded like the others, says which groups of eight words must be copied.
  *
  * What a stale read costs: nothing. A snapshot is a measurement of the past in any case; sample_ns
  * says of when. */
@@ -31,6 +32,7 @@ _Static_assert(sizeof(pn_mem_state) % 8 == 0, "the state is copied in words");
 /* Sync: as in the protocol above; one writer at a time. */
 struct pn_slot {
     _Atomic uint64_t seq;
+    _Atomic uint64_t filled; /* bit g: some word of the g-th group of eight isn't zero */
     _Atomic uint64_t words[PN_STATE_WORDS];
 };
 
