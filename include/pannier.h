@@ -168,6 +168,13 @@ int pn_session_cancel(pn_session *session, struct pn_detail *d);
 /* Tokens that the session holds. Driving thread only. */
 uint32_t pn_session_length(const pn_session *session);
 
+/* Cuts the session back to its first `length` tokens, or to none where the model can't go back
+ * there (recurrent state, or a window whose older pages are gone); *kept: how many it holds then,
+ * `length` or 0. What follows them is asked for with the next request. A last token that was handed
+ * out and isn't in the cache yet is forgotten. Driving thread only. PN_E_STATE while a request is
+ * under way, PN_E_INVALID when the session holds fewer tokens; nothing is changed then. */
+int pn_session_truncate(pn_session *session, uint32_t length, struct pn_detail *d, uint32_t *kept);
+
 /* Gives the slot and its cache back. Driving thread only, no request under way (cancel and turn
  * first). Takes NULL. */
 void pn_session_free(pn_session *session);

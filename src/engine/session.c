@@ -32,6 +32,27 @@ uint32_t pn_session_length(const pn_session *s) {
     return s->length;
 }
 
+int pn_session_truncate(pn_session *s, uint32_t length, struct pn_detail *d, uint32_t *kept) {
+    pn_engine *e = s->engine;
+    *kept = s->length;
+    pthread_mutex_lock(&e->lock);
+    bool busy = s->busy;
+    pthread_mutex_unlock(&e->lock);
+    if (busy) return pn__fail(d, PN_E_STATE, "a request is under way in this session");
+    if (length > s->length) {
+        return pn__fail(d, PN_E_INVALID, "cutting back to %u tokens: the session holds %u", length,
+                        s->length);
+    }
+    uint32_t left = pn__kv_truncate(e->kv, s->slot_i, s->length, length);
+    /* Under the lock as submit reads them from any thread. */
+    pthread_mutex_lock(&e->lock);
+    s->length = left;
+    s->pending_n = 0;
+    pthread_mutex_unlock(&e->lock);
+    *kept = left;
+    return 0;
+}
+
 /* Written so that NaN fails each of them. */
 static int check_sampling(const struct pn_sampling *p, struct pn_detail *d) {
     const char *what = NULL;

@@ -238,6 +238,33 @@ void pn__kv_reset(struct pn_kv *kv, uint32_t seq_i) {
     if (seq->state) memset(seq->state, 0, kv->spec.state_bytes);
 }
 
+/* Whether the pages that the token at `pos` sees are all there. */
+static bool sees_all(const struct pn_kv *kv, const struct pn_seq_kv *seq, uint32_t pos) {
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        const struct pn_page_spec *spec = &kv->spec.kinds[kind];
+        bool past = spec->window != 0 && pos + 1 > spec->window;
+        uint32_t first = past ? (pos + 1 - spec->window) / PN_PAGE_TOKENS : 0;
+        if (spec->layer_n != 0 && seq->first[kind] > first) return false;
+    }
+    return true;
+}
+
+uint32_t pn__kv_truncate(struct pn_kv *kv, uint32_t seq_i, uint32_t held, uint32_t length) {
+    struct pn_seq_kv *seq = &kv->seqs[seq_i];
+    assert(length <= held);
+    if (length == held) return held;
+    if (seq->state || !sees_all(kv, seq, length)) {
+        pn__kv_reset(kv, seq_i);
+        return 0;
+    }
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        while (seq->n[kind] > 0 && seq->first[kind] + seq->n[kind] > pages_of(length)) {
+            pool_give(&kv->pools[kind], seq->page_ids[kind][--seq->n[kind]]);
+        }
+    }
+    return length;
+}
+
 void pn__kv_tables(const struct pn_kv *kv, uint32_t seq_i,
                    struct pn_page_table tables[PN_PAGE_KIND_N]) {
     const struct pn_seq_kv *seq = &kv->seqs[seq_i];

@@ -73,6 +73,12 @@ int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n,
 /* Gives all pages back and clears the state. */
 void pn__kv_reset(struct pn_kv *kv, uint32_t seq_i);
 
+/* Cuts a sequence of `held` tokens back to its first `length` <= held and returns how many it holds
+ * then: `length`, or 0 (it is reset) when that point can't be gone back to: recurrent state has
+ * moved past it, or a window page that its next token sees was given back. Rows behind the cut that
+ * share the last page stay there unread: each is written again before a token sees it. */
+uint32_t pn__kv_truncate(struct pn_kv *kv, uint32_t seq_i, uint32_t held, uint32_t length);
+
 /* The tables of a step's pn_seq. */
 void pn__kv_tables(const struct pn_kv *kv, uint32_t seq_i,
                    struct pn_page_table tables[PN_PAGE_KIND_N]);

@@ -9,23 +9,41 @@
 /* Texts that end a generation, whatever type the file gives them, and what comes up to the same:
  * the marks of fill-in-the-middle where one document ends. */
 static const char *const eog_texts[] = {
-    "<|eot_id|>",    "<|im_end|>",
-    "<|end|>",       "<|return|>",
-    "<|call|>",      "<|flush|>",
-    "<|calls|>",     "<end_of_turn>",
-    "<|endoftext|>", "</s>",
-    "<|eom_id|>",    "<EOT>",
-    "_<EOT>",        "[EOT]",
-    "[EOS]",         "<|end_of_text|>",
-    "<eos>",         "<end_of_utterance>",
-    "<turn|>",       "<|tool_response>",
-    "[e~[",          "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
-    "<|fim_pad|>",   "<fim-pad>",
-    "<fim_pad>",     "<PAD>",
-    "[PAD]",         "<|fim_repo|>",
-    "<|repo_name|>", "<fim-repo>",
-    "<REPO>",        "<reponame>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<eos>",
+    "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "[e~[",
+    "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
     "<|file_sep|>",
+    "<|eot|>",
+    "<|end_of_turn|>",
 };
 
 /* Channel marks of gpt-oss: part of the answer, so never hidden. */
@@ -56,6 +74,28 @@ static int get_id(const struct pn_vocab *v, const struct pn_gguf *g, const char 
     return 0;
 }
 
+/* Some converters write all of a model's ends as a list. */
+static int mark_listed(struct pn_vocab *v, const struct pn_gguf *g, struct pn_detail *d) {
+    static const char key[] = "tokenizer.ggml.eos_token_ids";
+    struct pn_gguf_arr list;
+    int rc = pn__gguf_get_arr(g, key, &list, d);
+    if (rc <= 0) return rc;
+    bool whole = list.type != PN_GGUF_STRING && list.type != PN_GGUF_ARRAY &&
+                 list.type != PN_GGUF_F32 && list.type != PN_GGUF_F64 && list.type != PN_GGUF_BOOL;
+    uint64_t bad_n = whole ? 0 : list.n;
+    for (uint64_t i = 0; whole && i < list.n; i++) {
+        int64_t id = pn__gguf_arr_i64(&list, i);
+        if (id >= 0 && id < v->n)
+            v->attr[id] |= PN_ATTR_EOG;
+        else
+            bad_n++;
+    }
+    if (bad_n)
+        pn__log(PN_LOG_WARN, "key '%s': %llu of %llu are no tokens (there are %u); not used", key,
+                (unsigned long long)bad_n, (unsigned long long)list.n, v->n);
+    return 0;
+}
+
 static int load_ids(struct pn_vocab *v, const struct pn_gguf *g, struct pn_detail *d) {
     bool spm = v->kind == PN_VOCAB_SPM;
     v->bos = spm && v->n > 1 ? 1 : PN_TOKEN_NONE;
@@ -70,6 +110,7 @@ static int load_ids(struct pn_vocab *v, const struct pn_gguf *g, struct pn_detai
         if (id != PN_TOKEN_NONE) v->attr[id] |= PN_ATTR_EOG;
     }
     if (v->eos != PN_TOKEN_NONE) v->attr[v->eos] |= PN_ATTR_EOG;
+    if (rc == 0) rc = mark_listed(v, g, d);
     if (rc) return rc;
 
     v->add_bos = spm || (v->rule && v->rule->add_bos);

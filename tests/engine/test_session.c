@@ -120,6 +120,70 @@ static void slot_serves_again(void **state) {
     }
 }
 
+/* A session that went astray after a common beginning is cut back and told the right way: the bits
+ * of one that never did, and only what isn't kept is computed. What can't be gone back to is
+ * computed anew. */
+static void cutting_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *family;
+        uint32_t held; /* prompt, of which the last 20 are wrong; then 3 tokens */
+        uint32_t cut;
+        uint32_t kept;
+    } cases[] = {
+        {"llama-gqa", 90, 70, 70}, {"llama-gqa", 90, 64, 64}, {"llama-gqa", 90, 0, 0},
+        {"llama-gqa", 84, 63, 63}, {"gemma3", 190, 170, 170}, {"gemma3", 190, 130, 0},
+        {"gemma3", 60, 40, 40},    {"qwen35", 90, 70, 0},     {"qwen35", 90, 92, 92},
+    };
+    for (size_t i = 0; i < PN_ARRAY_N(cases); i++) {
+        struct golden g;
+        assert_true(golden_load(cases[i].family, false, &g));
+        struct pn_engine_options o = options_for(&g, 2, 16);
+        struct ids ids = make_ids(g.vocab, 250, 21);
+        struct ids astray = make_ids(g.vocab, 250, 21);
+        struct pn_detail d = {{0}};
+        struct pn_engine_stats stats;
+        struct answer before;
+        struct answer again;
+        struct answer whole;
+        pn_engine *e = open_engine(&o);
+        pn_session *s = new_session(e);
+        uint32_t kept = 12345;
+        for (uint32_t t = cases[i].held - 20; t < cases[i].held && cases[i].cut < t; t++) {
+            astray.ids[t] = (ids.ids[t] + 1) % (int32_t)g.vocab;
+        }
+        ask(e, s,
+            (struct pn_request){.tokens = astray.ids,
+                                .token_n = cases[i].held,
+                                .max_new = 3,
+                                .script = astray.ids + cases[i].held,
+                                .script_n = 3},
+            PN_STOP_LENGTH, &before);
+        assert_int_equal(pn_session_length(s), cases[i].held + 2);
+        PN_ASSERT_OK(pn_session_truncate(s, cases[i].cut, &d, &kept), &d);
+        if (kept != cases[i].kept) fail_msg("case %zu: %u tokens kept", i, kept);
+        assert_int_equal(pn_session_length(s), kept);
+        pn_engine_stats_reset(e);
+        ask(e, s,
+            (struct pn_request){
+                .tokens = ids.ids + kept, .token_n = 250 - kept, .all_logits = true},
+            PN_STOP_LENGTH, &again);
+        pn_engine_stats(e, &stats);
+        assert_int_equal(stats.prefill_token_n, 250 - kept);
+        ask(e, new_session(e),
+            (struct pn_request){.tokens = ids.ids, .token_n = 250, .all_logits = true},
+            PN_STOP_LENGTH, &whole);
+        same_rows(&whole, kept, &again, 0, 250 - kept);
+        answer_free(&before);
+        answer_free(&again);
+        answer_free(&whole);
+        pn_engine_free(e);
+        free(ids.ids);
+        free(astray.ids);
+        golden_free(&g);
+    }
+}
+
 static void turn(pn_engine *e, bool more_wanted) {
     struct pn_detail d = {{0}};
     bool more;
@@ -311,9 +375,14 @@ static void refusals(void **state) {
     /* 10 and a token are computed, one more was handed out. */
     expect_refusal(s, (struct pn_request){.tokens = ids, .token_n = 53}, PN_E_CONTEXT,
                    "53 tokens behind the 12");
+    uint32_t kept;
+    assert_int_equal(pn_session_truncate(s, 12, &d, &kept), PN_E_INVALID);
+    assert_non_null(strstr(d.text, "back to 12 tokens: the session holds 11"));
+    assert_int_equal(kept, 11);
     struct pn_request r = {.tokens = ids, .token_n = 52};
     PN_ASSERT_OK(pn_session_submit(s, &r, &d), &d);
     expect_refusal(s, r, PN_E_STATE, "under way");
+    assert_int_equal(pn_session_truncate(s, 3, &d, &kept), PN_E_STATE);
     turn(e, false);
     assert_int_equal(pn_session_length(s), 64);
     /* The refusals left the other slot as it was, and a freed slot is free. */
@@ -413,10 +482,15 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(going_on),      cmocka_unit_test(slot_serves_again),
-        cmocka_unit_test(cancelling),    cmocka_unit_test(steps_allocate_nothing),
-        cmocka_unit_test(refusals),      cmocka_unit_test(context_is_full),
-        cmocka_unit_test(queue_is_full), cmocka_unit_test(freed_in_the_middle),
+        cmocka_unit_test(going_on),
+        cmocka_unit_test(slot_serves_again),
+        cmocka_unit_test(cancelling),
+        cmocka_unit_test(cutting_back),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(context_is_full),
+        cmocka_unit_test(queue_is_full),
+        cmocka_unit_test(freed_in_the_middle),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

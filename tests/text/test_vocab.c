@@ -137,6 +137,8 @@ static void ids(struct pn_gguf_writer *w) {
     pn__gguf_w_u32(w, "tokenizer.ggml.eos_token_id", 6);
     pn__gguf_w_u32(w, "tokenizer.ggml.eot_token_id", 7);
     pn__gguf_w_u32(w, "tokenizer.ggml.eom_token_id", 100000);
+    static const int32_t list[] = {6, 8, 9};
+    pn__gguf_w_array(w, "tokenizer.ggml.eos_token_ids", PN_GGUF_I32, list, 3);
 }
 
 static void ends_of_generation(void **state) {
@@ -156,7 +158,7 @@ static void ends_of_generation(void **state) {
     assert_int_equal(pn__vocab_eos(v), 6);
     assert_false(pn__vocab_add_bos(v));
     for (int32_t id = -2; id < 300; id++) {
-        bool eog = id == 6 || id == 7 || id == end || id == text;
+        bool eog = (id >= 6 && id <= 9) || id == end || id == text;
         assert_int_equal(pn__vocab_is_eog(v, id), eog);
     }
     assert_true(pn__vocab_is_control(v, text));
