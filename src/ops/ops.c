@@ -201,6 +201,19 @@ void pn__op_silu_gate(struct pn_step *s, struct pn_heads x, struct pn_heads z) {
     gate_heads(s, x, z, s->cpu->kernels.silu_gate);
 }
 
+static void sigmoid_scale_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
+    const struct row_op *op = user;
+    (void)thread_i;
+    for (uint32_t r = lo; r < hi; r++)
+        op->k->sigmoid_scale(pn__row_at(&op->x, r), *pn__row_at(&op->y, r), op->x.col_n);
+}
+
+void pn__op_sigmoid_gate_rows(struct pn_step *s, struct pn_mat x, struct pn_mat gate) {
+    assert(x.row_n == gate.row_n && gate.col_n == 1);
+    struct row_op op = {.k = &s->cpu->kernels, .x = x, .y = gate};
+    pn__split(s, x.row_n, 1, work_of(&x), sigmoid_scale_rows, &op);
+}
+
 static void delta_gate_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
     const struct row_op *op = user;
     (void)thread_i;

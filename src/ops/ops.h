@@ -126,6 +126,12 @@ struct pn_cpu_config {
     uint32_t row_max;  /* most rows of a batch */
     uint32_t col_max;  /* longest row of a matmul's input */
     uint32_t dim_max;  /* longest head */
+
+    /* Mixtures of experts; all 0: none. */
+    uint32_t expert_max;    /* most experts of a layer */
+    uint32_t top_k_max;     /* most experts that a row uses */
+    uint32_t expert_ff_max; /* widest of them */
+    uint32_t expert_acts;   /* bit 1 << enum pn_act_kind for each kind of their weights */
 };
 
 /* What thread_n 0 stands for now; it changes with the affinity mask, so a caller that plans memory
@@ -208,14 +214,18 @@ enum pn_act {
      * x itself from 10 on. Models of many layers show the difference (gemma3 of 62: 0.9 % of a
      * row's largest logit), so the goldens hold only with it. */
     PN_ACT_FN_GELU_HALF,
+    /* g = min(gate, 7), u = up within -7 and 7: g * sigmoid(1.702 g) * (u + 1) (gpt-oss). */
+    PN_ACT_FN_SWIGLU_CLAMPED,
 };
-#define PN_ACT_FN_N 3
+#define PN_ACT_FN_N 4
 void pn__op_glu(struct pn_step *s, enum pn_act act, struct pn_mat gate, struct pn_mat up,
                 struct pn_mat out);
 /* x *= sigmoid(gate), by head; same shapes. */
 void pn__op_sigmoid_gate(struct pn_step *s, struct pn_heads x, struct pn_heads gate);
 /* x *= silu(z), by head; same shapes. */
 void pn__op_silu_gate(struct pn_step *s, struct pn_heads x, struct pn_heads z);
+/* x[r] *= sigmoid(gate[r, 0]): one gate a row. */
+void pn__op_sigmoid_gate_rows(struct pn_step *s, struct pn_mat x, struct pn_mat gate);
 
 /* Rotary position embedding. The table holds cos and sin of every (row, pair), made in double and
  * rounded once: table [row_n, dim_n] as cos, sin, cos, sin, … (dim_n / 2 pairs a row). */
@@ -250,6 +260,90 @@ void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_k
 void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
                       uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads q,
                       float scale, uint32_t window, struct pn_heads out);
+
+/* ---- mixtures of experts: ops_moe.c ---- */
+
+enum pn_gating {
+    PN_GATING_SOFTMAX = 1,      /* p = softmax over all experts */
+    PN_GATING_SIGMOID = 2,      /* p = sigmoid of each */
+    PN_GATING_TOPK_SOFTMAX = 3, /* p = the logit itself; softmax over the chosen ones (gpt-oss) */
+};
+
+/* How a row's experts are chosen: the top_k with the highest p + select_bias, lowest index first
+ * among equals, in that order. An expert's weight is its p (without the bias), then divided by the
+ * sum of the chosen ones' if `normalise`, then times `scale`. */
+struct pn_router {
+    enum pn_gating gating;
+    uint32_t expert_n;
+    uint32_t top_k;
+    const float *select_bias; /* [expert_n], or NULL: none */
+    /* Groups of expert_n / group_n neighbours; only experts of the group_used_n best groups are
+     * taken, a group being as good as the sum of its two highest p + select_bias. 0 or 1: no
+     * groups. */
+    uint32_t group_n;
+    uint32_t group_used_n;
+    bool normalise;
+    float norm_min; /* the sum counts as at least this much */
+    float scale;    /* 1: none */
+};
+#define PN_TOP_K_MAX 64u    /* experts a row may use */
+#define PN_EXPERT_MAX 4096u /* experts of a layer */
+#define PN_EXPERT_GROUP_MAX 256u
+
+/* Which experts each row uses, in router order, and with which weights. */
+struct pn_route {
+    int32_t *ids;          /* [row_n, top_k]; -1 in every place of a row that has a fault */
+    struct pn_mat weights; /* [row_n, top_k]; NaN there */
+    uint32_t *faults; /* [row_n] 0, or 1 + `tag` of the first router that got something else than
+                         finite numbers for the row */
+    uint32_t row_n;
+    uint32_t top_k;
+};
+
+/* faults = 0, at the start of a step. */
+void pn__op_route_clear(struct pn_step *s, const struct pn_route *route);
+/* Fills ids and weights from `logits` [row_n, expert_n], which are spent. A row with a logit, or a
+ * weight, that isn't finite gets a fault; it stays a row of the step (its experts' sum is NaN), so
+ * that its neighbours don't change. */
+void pn__op_route(struct pn_step *s, const struct pn_router *router, struct pn_mat logits,
+                  uint32_t tag, const struct pn_route *route);
+/* Copies one row's ids [top_k] or its fault to the host, after all that was issued before. */
+void pn__step_fetch_experts(struct pn_step *s, const struct pn_route *route, uint32_t row_i,
+                            int32_t *ids);
+uint32_t pn__step_fetch_fault(struct pn_step *s, const struct pn_route *route, uint32_t row_i);
+
+/* One matrix of every expert of a layer. In a file that stacks them, expert e's bytes start at
+ * w.data + e * expert_bytes; a file that fuses gate and up is two such views of one tensor. */
+struct pn_expert_part {
+    struct pn_weight w; /* expert 0's; type and shape are those of all */
+    uint64_t expert_bytes;
+    const float *scales; /* [expert_n] in place of w.scale, or NULL */
+    const float *bias;   /* [expert_n, w.row_n], or NULL */
+};
+
+/* Where one expert's matrices lie while a store moves experts about. */
+struct pn_expert_view {
+    const uint8_t *gate;
+    const uint8_t *up;
+    const uint8_t *down;
+};
+
+struct pn_experts {
+    uint32_t expert_n;
+    enum pn_act act;
+    struct pn_expert_part gate; /* [ff, embd] */
+    struct pn_expert_part up;   /* [ff, embd] */
+    struct pn_expert_part down; /* [embd, ff] */
+    /* [expert_n], or NULL: all in place. Those that a step's rows use are filled in, and stay,
+     * while the operation runs. */
+    const struct pn_expert_view *views;
+};
+
+/* out[r] = sum over the row's experts, in router order, of weight * down(act(gate x[r]) * up x[r]):
+ * out = fma(weight, y, out) from 0. Each expert that any row uses is read once, however many rows
+ * use it. out must not be x. */
+void pn__op_experts(struct pn_step *s, struct pn_mat x, const struct pn_experts *e,
+                    const struct pn_route *route, struct pn_mat out);
 
 /* ---- recurrent layers: token by token, in order ----
  * A sequence's state entry holds floats; `state_off` is the byte offset of this layer's part. */

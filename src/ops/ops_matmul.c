@@ -27,8 +27,7 @@ static void prepare_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i
     op->s->cpu->kernels.prepare[op->kind](&op->acts, lo, hi);
 }
 
-/* Thread share [lo, hi) of share_n, scaled to a part's own rows. */
-static uint32_t part_bound(uint32_t at, uint32_t share_n, uint32_t row_n) {
+uint32_t pn__share_bound(uint32_t at, uint32_t share_n, uint32_t row_n) {
     uint64_t own_n = ((uint64_t)row_n + SHARE_ROWS - 1) / SHARE_ROWS;
     uint64_t row = own_n * at / share_n * SHARE_ROWS;
     return row < row_n ? (uint32_t)row : row_n;
@@ -43,8 +42,16 @@ static const uint8_t *next_weights(const struct matmul_op *op, uint32_t i, uint3
         w = op->parts[k].w;
         break;
     }
-    if (!w) return NULL;
-    return w->data + (uint64_t)part_bound(lo, op->share_n, w->row_n) * w->row_bytes;
+    if (!w || !w->data) return NULL;
+    return w->data + (uint64_t)pn__share_bound(lo, op->share_n, w->row_n) * w->row_bytes;
+}
+
+void pn__mm_run(const struct pn_cpu *cpu, const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                const struct pn_thread_scratch *scratch) {
+    const struct pn_kernels *k = &cpu->kernels;
+    unsigned type = mm->w->type;
+    bool narrow = mm->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type];
+    (narrow ? k->matmul_narrow : k->matmul)[type](mm, lo, hi, scratch);
 }
 
 static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
@@ -53,18 +60,15 @@ static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) 
     for (uint32_t i = 0; i < op->n; i++) {
         const struct pn_matmul *part = &op->parts[i];
         if (kind_of(part) != op->kind) continue;
-        uint32_t from = part_bound(lo, op->share_n, part->w->row_n);
-        uint32_t to = part_bound(hi, op->share_n, part->w->row_n);
+        uint32_t from = pn__share_bound(lo, op->share_n, part->w->row_n);
+        uint32_t to = pn__share_bound(hi, op->share_n, part->w->row_n);
         if (from == to) continue;
         struct pn_mm mm = {.acts = &op->acts,
                            .w = part->w,
                            .bias = part->bias,
                            .next = next_weights(op, i, lo),
                            .out = part->out};
-        const struct pn_kernels *k = &op->s->cpu->kernels;
-        unsigned type = part->w->type;
-        bool narrow = part->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type];
-        (narrow ? k->matmul_narrow : k->matmul)[type](&mm, from, to, &slot->scratch);
+        pn__mm_run(op->s->cpu, &mm, from, to, &slot->scratch);
         slot->swept_n[i] += to - from;
     }
 }
@@ -103,8 +107,7 @@ static void count(struct matmul_op *op) {
     if (op->acts.row_n > stats->row_max) stats->row_max = op->acts.row_n;
 }
 
-/* Notes this matmul and says what followed it in the last step. */
-static const struct pn_weight *trace(struct pn_cpu *cpu, const struct pn_weight *w) {
+const struct pn_weight *pn__trace(struct pn_cpu *cpu, const struct pn_weight *w) {
     uint32_t i = cpu->trace_i++;
     if (i >= PN_TRACE_MAX) return NULL;
     bool known = i < cpu->trace_n && cpu->trace[i].data == w->data;
@@ -120,8 +123,11 @@ void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *p
     assert(n <= PN_MATMUL_MAX);
     assert(x.row_n <= s->cpu->config.row_max && x.col_n <= s->cpu->config.col_max);
     if (x.row_n == 0) return;
-    struct matmul_op op = {
-        .s = s, .acts = s->cpu->acts, .parts = parts, .n = n, .after = trace(s->cpu, parts[0].w)};
+    struct matmul_op op = {.s = s,
+                           .acts = s->cpu->acts,
+                           .parts = parts,
+                           .n = n,
+                           .after = pn__trace(s->cpu, parts[0].w)};
     op.acts.x = x.data;
     op.acts.x_stride = x.stride;
     op.acts.row_n = x.row_n;

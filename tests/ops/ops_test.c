@@ -67,13 +67,14 @@ bool same_bits(const float *a, const float *b, uint64_t n) {
     return true;
 }
 
+struct pn_cpu_config backend_config = {
+    .row_max = BACKEND_ROW_MAX, .col_max = BACKEND_COL_MAX, .dim_max = BACKEND_DIM_MAX};
+
 void backend_open(struct backend *b, enum pn_isa isa, uint32_t thread_n) {
-    struct pn_cpu_config config = {.thread_n = thread_n,
-                                   .isa = isa,
-                                   .row_max = BACKEND_ROW_MAX,
-                                   .col_max = BACKEND_COL_MAX,
-                                   .dim_max = BACKEND_DIM_MAX};
+    struct pn_cpu_config config = backend_config;
     struct pn_detail d;
+    config.thread_n = thread_n;
+    config.isa = isa;
     uint64_t bytes = pn__cpu_scratch_bytes(&config);
     b->scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(b->scratch);

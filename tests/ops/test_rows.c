@@ -174,6 +174,11 @@ static double of_silu(double x, double y) {
 static double of_gelu(double x, double y) {
     return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)) * y;
 }
+static double of_swiglu_clamped(double x, double y) {
+    double g = fmin(x, 7);
+    double u = fmax(-7, fmin(y, 7));
+    return g * sigmoid((double)(1.702f * (float)g)) * (u + 1);
+}
 static double of_sigmoid_gate(double x, double y) {
     return x * sigmoid(y);
 }
@@ -235,6 +240,45 @@ static void test_gelu_half(void **state) {
     assert_true(got[0] == 0 && got[1] == 10 && got[2] == 0 && got[5] == 1e5f && got[6] == 0);
     assert_true(isnan(got[7]) && isnan(got[8]));
     same_everywhere(run_glu, d, got, ROWS * COLS);
+    guarded_free(got);
+    free(d);
+}
+
+/* Both sides of both limits; a NaN stays one. */
+static void test_swiglu_clamped(void **state) {
+    (void)state;
+    struct rows *d = rows_new(7, 20);
+    d->act = PN_ACT_FN_SWIGLU_CLAMPED;
+    float *got = reference_run(run_glu, d, ROWS * COLS);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        double want = of_swiglu_clamped(d->x[i], d->y[i]);
+        ASSERT_NEAR(got[i], want, 3.1 * U * fabs(want) + 8 * 0x1p-149);
+    }
+    guarded_free(got);
+    d->x[0] = d->y[1] = NAN;
+    d->x[2] = -INFINITY;
+    got = reference_run(run_glu, d, ROWS * COLS);
+    assert_true(isnan(got[0]) && isnan(got[1]) && isnan(got[2]));
+    same_everywhere(run_glu, d, got, ROWS * COLS);
+    guarded_free(got);
+    free(d);
+}
+
+static void run_gate_rows(struct backend *b, void *user, float *out) {
+    struct rows *d = user;
+    memcpy(out, d->x, sizeof d->x);
+    pn__op_sigmoid_gate_rows(&b->step, mat(out, ROWS, COLS), mat(d->y, ROWS, 1));
+}
+
+static void test_gate_rows(void **state) {
+    (void)state;
+    struct rows *d = rows_new(8, 6);
+    float *got = reference_run(run_gate_rows, d, ROWS * COLS);
+    for (int i = 0; i < ROWS * COLS; i++) {
+        double want = d->x[i] * sigmoid(d->y[i / COLS]);
+        ASSERT_NEAR(got[i], want, 2.1 * U * fabs(want));
+    }
+    same_everywhere(run_gate_rows, d, got, ROWS * COLS);
     guarded_free(got);
     free(d);
 }
@@ -335,6 +379,8 @@ int main(void) {
         cmocka_unit_test(test_head_norms),
         cmocka_unit_test(test_elementwise),
         cmocka_unit_test(test_gelu_half),
+        cmocka_unit_test(test_swiglu_clamped),
+        cmocka_unit_test(test_gate_rows),
         cmocka_unit_test(test_delta_gates),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_take_rows_and_fetch),

@@ -97,9 +97,60 @@ static uint64_t panel_size(uint64_t col_n) {
     return PN_PANEL_GROUPS * group <= PN_PANEL_CACHE_BYTES ? PN_PANEL_GROUPS * group : 2 * group;
 }
 
+/* Pairs of a row and an expert; each expert's may take whole tiles. */
+static uint64_t pair_max(const struct pn_cpu_config *c) {
+    uint64_t pairs = (uint64_t)c->row_max * c->top_k_max;
+    return pairs + pn__min_u64(pairs, c->expert_max) * (PN_TILE - 1);
+}
+
+/* Floats for EXPERT_Y_ROWS output rows of every pair; where that is much, for as many as fit into
+ * EXPERT_Y_BYTES, but at least the rows that a kernel takes at once. */
+#define EXPERT_Y_ROWS 64u
+#define EXPERT_Y_BYTES (2u << 20)
+
+static uint64_t expert_y_max(const struct pn_cpu_config *c) {
+    uint64_t pairs = pair_max(c);
+    uint64_t most = EXPERT_Y_BYTES / sizeof(float);
+    return pairs * EXPERT_Y_ROWS <= most
+               ? pairs * EXPERT_Y_ROWS
+               : (pairs * PN_NARROW_ROWS > most ? pairs * PN_NARROW_ROWS : most);
+}
+
+static bool has_acts(const struct pn_cpu_config *c, enum pn_act_kind kind) {
+    return c->expert_acts & 1u << kind;
+}
+
+static void layout_moe(struct pn_arena *a, const struct pn_cpu_config *c,
+                       struct pn_moe_scratch *m) {
+    uint64_t pairs = pair_max(c);
+    uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
+    uint64_t value_n;
+    uint64_t ff_n;
+    *m = (struct pn_moe_scratch){0};
+    if (pairs == 0) return;
+    if (pairs > UINT32_MAX || pn__mul_u64(wide_n, pairs, &value_n) ||
+        pn__mul_u64(((uint64_t)c->expert_ff_max + 15) / 16 * 16, pairs, &ff_n)) {
+        a->overflow = true;
+        return;
+    }
+    m->groups = pn__arena_take(a, c->expert_max, sizeof *m->groups);
+    m->cursors = pn__arena_take(a, c->expert_max, sizeof *m->cursors);
+    m->pair_rows = pn__arena_take(a, pairs, sizeof *m->pair_rows);
+    m->places = pn__arena_take(a, (uint64_t)c->row_max * c->top_k_max, sizeof *m->places);
+    if (has_acts(c, PN_ACT_Q32) || has_acts(c, PN_ACT_Q256)) {
+        m->acts.q = pn__arena_take(a, value_n, sizeof *m->acts.q);
+        m->acts.d = pn__arena_take(a, value_n / 32, sizeof *m->acts.d);
+        m->acts.sums = pn__arena_take(a, value_n / PN_ACT_SUM_LEN, sizeof *m->acts.sums);
+    }
+    if (has_acts(c, PN_ACT_BF16)) m->acts.bf = pn__arena_take(a, value_n, sizeof *m->acts.bf);
+    if (has_acts(c, PN_ACT_F32)) m->x = pn__arena_take(a, value_n, sizeof *m->x);
+    m->gate = pn__arena_take(a, ff_n, sizeof *m->gate);
+    m->up = pn__arena_take(a, ff_n, sizeof *m->up);
+}
+
 /* The same walk counts and hands out. `slots` is NULL when counting. */
 static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
-                   struct pn_acts *acts, struct pn_thread_slot *slots) {
+                   struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_thread_slot *slots) {
     uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
     uint64_t tiled_rows = ((uint64_t)c->row_max + PN_TILE - 1) / PN_TILE * PN_TILE;
     uint64_t value_n;
@@ -111,6 +162,7 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
     acts->d = pn__arena_take(a, value_n / 32, sizeof *acts->d);
     acts->sums = pn__arena_take(a, value_n / PN_ACT_SUM_LEN, sizeof *acts->sums);
     acts->bf = pn__arena_take(a, value_n, sizeof *acts->bf);
+    layout_moe(a, c, moe);
 
     for (uint32_t i = 0; i < thread_n; i++) {
         struct pn_thread_scratch t;
@@ -122,6 +174,8 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
         t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
         t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
         t.merged_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        t.expert_y_n = expert_y_max(c);
+        t.expert_y = t.expert_y_n ? pn__arena_take(a, t.expert_y_n, sizeof(float)) : NULL;
         if (slots) slots[i].scratch = t;
     }
 }
@@ -129,8 +183,9 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
 uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config) {
     struct pn_arena a;
     struct pn_acts acts;
+    struct pn_moe_scratch moe;
     pn__arena_init(&a, NULL, 0);
-    layout(&a, config, pn__cpu_resolve_threads(config->thread_n), &acts, NULL);
+    layout(&a, config, pn__cpu_resolve_threads(config->thread_n), &acts, &moe, NULL);
     return a.overflow ? UINT64_MAX : a.used_bytes;
 }
 
@@ -140,6 +195,11 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     if (config->row_max == 0 || config->col_max == 0 || config->dim_max == 0)
         return pn__fail(d, PN_E_INVALID, "backend for %u rows of %u values, heads of %u",
                         config->row_max, config->col_max, config->dim_max);
+    if (config->top_k_max > PN_TOP_K_MAX || config->expert_max > PN_EXPERT_MAX ||
+        (config->expert_max == 0) != (config->top_k_max == 0) ||
+        (config->expert_max == 0) != (config->expert_ff_max == 0))
+        return pn__fail(d, PN_E_INVALID, "backend for %u of %u experts of %u", config->top_k_max,
+                        config->expert_max, config->expert_ff_max);
     if (!isa_init(config->isa) || !cpu_has(config->isa))
         return pn__fail(d, PN_E_UNSUPPORTED, "no kernels for %s on this CPU; the best level is %s",
                         pn__isa_name(config->isa), pn__isa_name(pn__isa_best(PN_ISA_NEON)));
@@ -158,7 +218,7 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     }
     struct pn_arena a;
     pn__arena_init(&a, scratch, pn__cpu_scratch_bytes(&cpu->config));
-    layout(&a, config, cpu->config.thread_n, &cpu->acts, cpu->slots);
+    layout(&a, config, cpu->config.thread_n, &cpu->acts, &cpu->moe, cpu->slots);
     isa_init(config->isa)(&cpu->kernels);
     *out = cpu;
     return 0;

@@ -20,11 +20,32 @@ struct pn_thread_slot {
 /* Matmuls of a step whose order is remembered. */
 #define PN_TRACE_MAX 1024
 
+/* An expert that rows of a step use, and where its pairs stand. A pair is a row and one of its
+ * experts; an expert's pairs stand together, rows ascending. */
+struct pn_expert_group {
+    uint32_t id;
+    uint32_t first;
+    uint32_t row_n;
+};
+
+/* Memory of the experts' operation. pair_max allows for whole tiles. */
+struct pn_moe_scratch {
+    struct pn_expert_group *groups; /* [expert_max] experts in use, ids ascending */
+    uint32_t *cursors;              /* [expert_max] */
+    uint32_t *pair_rows;            /* [pair_max] the row of each pair */
+    uint32_t *places;               /* [row_max, top_k_max] where a row's pairs stand */
+    struct pn_acts acts;            /* of pairs, prepared: memory only */
+    float *x;                       /* [pair_max, col_max] rows of pairs, for float weights */
+    float *gate;                    /* [pair_max, expert_ff_max up to a multiple of 16] */
+    float *up;                      /* the same */
+};
+
 struct pn_cpu {
     struct pn_pool *pool;
     struct pn_cpu_config config; /* thread_n resolved */
     struct pn_kernels kernels;
     struct pn_acts acts; /* memory only; the shape is set for each matmul */
+    struct pn_moe_scratch moe;
     struct pn_thread_slot *slots;
     _Atomic uint32_t next_item; /* of a dynamic split */
     /* The first weights of each matmul of the last step, in order: one step is much like the next,
@@ -48,6 +69,18 @@ void pn__split(struct pn_step *s, uint32_t item_n, uint32_t grain, uint64_t work
 /* The same with single items handed out as threads come free: for items of unequal cost. */
 void pn__split_dynamic(struct pn_step *s, uint32_t item_n, uint64_t work, pn_slice_fn fn,
                        void *user);
+
+/* Notes an operation that starts with these weights (data NULL: not to be foretold) and says what
+ * followed it in the last step; NULL: not known. */
+const struct pn_weight *pn__trace(struct pn_cpu *cpu, const struct pn_weight *w);
+
+/* Share `at` of share_n of row_n weight rows starts there: a multiple of the rows that a kernel
+ * takes at once, or row_n. */
+uint32_t pn__share_bound(uint32_t at, uint32_t share_n, uint32_t row_n);
+
+/* Outputs [lo, hi) of a matmul, by the kernel for its type and height. */
+void pn__mm_run(const struct pn_cpu *cpu, const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                const struct pn_thread_scratch *scratch);
 
 static inline float *pn__head_at(const struct pn_heads *h, uint64_t row, uint64_t head) {
     return h->data + row * h->row_stride + head * h->head_stride;

@@ -86,6 +86,8 @@ struct pn_thread_scratch {
     float *scores;   /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
     float *group_v;  /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
     float *merged_v; /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
+    float *expert_y; /* [expert_y_n] some output rows of the experts, before they are summed */
+    uint64_t expert_y_n;
 };
 
 /* ---- attention ---- */
@@ -175,9 +177,19 @@ struct pn_kernels {
     /* By enum pn_act; out = act(gate) * up, the product rounded apart. out may be gate or up. */
     void (*glu[PN_ACT_FN_N])(const float *gate, const float *up, float *out, uint32_t n);
     void (*sigmoid_gate)(float *x, const float *gate, uint32_t n);
+    /* x *= sigmoid(gate), one gate for all. */
+    void (*sigmoid_scale)(float *x, float gate, uint32_t n);
+    /* x = fmaf(f, y, x). */
+    void (*add_scaled)(float *x, float f, const float *y, uint32_t n);
     void (*silu_gate)(float *x, const float *z, uint32_t n);
     /* beta = sigmoid(beta); g = a * softplus(g + dt). */
     void (*delta_gates)(float *g, float *beta, const float *a, const float *dt, uint32_t n);
+
+    /* One row of a router: logits [expert_n] (spent) to ids and weights [top_k], as ops.h says.
+     * softmax: p = exp(x - max) / sum, the sum in lane order. The sum of the chosen weights that
+     * they are divided by: in router order. False, with ids and weights undefined, when a logit,
+     * p + bias or a weight isn't finite. */
+    bool (*route)(const struct pn_router *r, float *logits, int32_t *ids, float *weights);
 
     /* One head; table is cos, sin of dim_n / 2 pairs:
      * x0 = fmaf(x0, cos, -(x1 * sin)), x1 = fmaf(x0, sin, x1 * cos). */
@@ -211,6 +223,7 @@ void PN_K(init_norm)(struct pn_kernels *k);
 void PN_K(init_act)(struct pn_kernels *k);
 void PN_K(init_rope)(struct pn_kernels *k);
 void PN_K(init_recurrent)(struct pn_kernels *k);
+void PN_K(init_route)(struct pn_kernels *k);
 void PN_K(init_kernels)(struct pn_kernels *k);
 
 #endif

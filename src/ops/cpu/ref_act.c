@@ -1,5 +1,6 @@
 /* Elementwise kernels. */
 #include <float.h>
+#include <math.h>
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/math.h"
@@ -36,9 +37,34 @@ static void glu_gelu_half(const float *gate, const float *up, float *out, uint32
     }
 }
 
+/* Comparisons, not fminf: a NaN stays. */
+#define SWIGLU_LIMIT 7.0f
+#define SWIGLU_ALPHA 1.702f
+
+static void glu_swiglu_clamped(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = gate[i] > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate[i];
+        float u = up[i] > SWIGLU_LIMIT ? SWIGLU_LIMIT : up[i];
+        u = u < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : u;
+        float a = (float)((double)g * pn__sigmoid_d((double)(SWIGLU_ALPHA * g)));
+        out[i] = a * (u + 1.0f);
+    }
+}
+
 static void sigmoid_gate(float *x, const float *gate, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         x[i] *= pn__sigmoid(gate[i]);
+}
+
+static void sigmoid_scale(float *x, float gate, uint32_t n) {
+    float f = pn__sigmoid(gate);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= f;
+}
+
+static void add_scaled(float *x, float f, const float *y, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = fmaf(f, y[i], x[i]);
 }
 
 static void silu_gate(float *x, const float *z, uint32_t n) {
@@ -59,7 +85,10 @@ void PN_K(init_act)(struct pn_kernels *k) {
     k->glu[PN_ACT_FN_SILU] = glu_silu;
     k->glu[PN_ACT_FN_GELU_TANH] = glu_gelu;
     k->glu[PN_ACT_FN_GELU_HALF] = glu_gelu_half;
+    k->glu[PN_ACT_FN_SWIGLU_CLAMPED] = glu_swiglu_clamped;
     k->sigmoid_gate = sigmoid_gate;
+    k->sigmoid_scale = sigmoid_scale;
+    k->add_scaled = add_scaled;
     k->silu_gate = silu_gate;
     k->delta_gates = delta_gates;
 }
