@@ -280,16 +280,20 @@ static void *ask_often(void *arg) {
     return NULL;
 }
 
-/* Never more than there is, and nothing lost. */
+/* Never more than there is, and nothing lost. Not each client need get something: others may be put
+ * to sleep with all of it in their hands. */
 static void test_threads(void **state) {
     (void)state;
+    int admitted_n = 0;
     struct client clients[8] = {0};
     for (size_t i = 0; i < PN_ARRAY_N(clients); i++)
         assert_int_equal(pthread_create(&clients[i].thread, NULL, ask_often, &clients[i]), 0);
     for (size_t i = 0; i < PN_ARRAY_N(clients); i++) {
         assert_int_equal(pthread_join(clients[i].thread, NULL), 0);
-        assert_true(clients[i].admitted_n > 0 && !clients[i].over);
+        assert_false(clients[i].over);
+        admitted_n += clients[i].admitted_n;
     }
+    assert_true(admitted_n > 0);
     assert_int_equal(all_held(), 0);
 }
 

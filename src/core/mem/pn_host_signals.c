@@ -101,13 +101,15 @@ static enum pn_source_status sample_group_psi(struct pn_probe *p, pn_host_sample
     return s;
 }
 
-/* Kernels before 4.5, and some that imitate Linux, don't have these lines: then all are absent. */
+/* Kernels before 4.5, and some that imitate Linux, have other sizes but none of these lines: then
+ * all are absent. */
 static enum pn_source_status sample_self(struct pn_probe *p, pn_host_sample *out) {
     static const char *const keys[] = {"RssAnon", "RssShmem", "RssFile", "VmSwap"};
     uint64_t v[PN_ARRAY_N(keys)];
     enum pn_source_status s = pn__probe_read(p, "/proc/self/status");
     if (s != PN_SOURCE_UP) return s;
-    if (!pn__probe_line(p->text, "RssAnon:")) return PN_SOURCE_ABSENT;
+    bool others = pn__probe_line(p->text, "VmRSS:") || pn__probe_line(p->text, "VmSize:");
+    if (others && !pn__probe_line(p->text, "RssAnon:")) return PN_SOURCE_ABSENT;
     for (size_t i = 0; i < PN_ARRAY_N(keys); i++) {
         if (pn__probe_kb(p->text, keys[i], &v[i])) continue;
         return pn__probe_fail(p, "/proc/self/status: no valid %s", keys[i]);
