@@ -81,10 +81,10 @@ function(pn_test_command name)
     endif()
     add_test(NAME ${name} COMMAND ${T_COMMAND})
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABEL}" SKIP_RETURN_CODE 77
-        TIMEOUT ${T_TIMEOUT})
+        TIMEOUT ${T_TIMEOUT} ENVIRONMENT "PN_STATE_DIR=") # nothing is left in the user's folders
     if(PN_SANITIZE)
         # A size that no machine has is refused with NULL, as by the plain allocator.
-        set_property(TEST ${name} PROPERTY ENVIRONMENT
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
             "ASAN_OPTIONS=allocator_may_return_null=1;UBSAN_OPTIONS=print_stacktrace=1")
     endif()
 endfunction()

@@ -103,7 +103,8 @@ static const char *nearest_env(const char *word) {
     const char *names[PN_SET_N];
     size_t n = 0;
     for (size_t i = 0; i < PN_SET_N; i++) {
-        if (rows[i].env) names[n++] = rows[i].env + ENV_PREFIX_N;
+        bool ours = rows[i].env && strncmp(rows[i].env, ENV_PREFIX, ENV_PREFIX_N) == 0;
+        if (ours) names[n++] = rows[i].env + ENV_PREFIX_N;
     }
     return pn__nearest(word, names, n);
 }
@@ -228,7 +229,7 @@ static int set_value(struct pn_setting_value *v, const struct row *r, const char
 
 static int apply_env(struct pn_settings *s, const char *entry, struct pn_detail *d) {
     const char *eq = strchr(entry, '=');
-    if (strncmp(entry, ENV_PREFIX, ENV_PREFIX_N) != 0 || !eq) return 0;
+    if (!eq) return 0;
     size_t len = (size_t)(eq - entry);
     for (size_t i = 0; i < PN_SET_N; i++) {
         const char *env = rows[i].env;
@@ -237,6 +238,7 @@ static int apply_env(struct pn_settings *s, const char *entry, struct pn_detail 
         if (rc == 0) s->values[i].source = PN_FROM_ENV;
         return rc;
     }
+    if (strncmp(entry, ENV_PREFIX, ENV_PREFIX_N) != 0) return 0;
     char name[NEAR_MAX + 1];
     snprintf(name, sizeof name, "%.*s", (int)pn__min_u64(len, NEAR_MAX), entry);
     const char *near = nearest_env(name + ENV_PREFIX_N);

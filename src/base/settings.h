@@ -29,7 +29,8 @@ enum pn_cmd {
 #define PN_CMD_ENUM(id, bit, name) PN_CMD_##id = 1 << (bit),
     PN_CMD_TABLE(PN_CMD_ENUM)
 #undef PN_CMD_ENUM
-        PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
+        PN_CMD_WATCHES = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_MEM,
+    PN_CMD_ENGINE = PN_CMD_RUN | PN_CMD_LOGITS | PN_CMD_BENCH | PN_CMD_PLAN,
     PN_CMD_ALL = PN_CMD_ENGINE | PN_CMD_INSPECT | PN_CMD_TOKENIZE | PN_CMD_MEM | PN_CMD_TEMPLATE,
 };
 
@@ -121,6 +122,13 @@ enum pn_setting_kind {
       "folder put in front of /proc and /sys when memory is probed")                               \
     X(WATCH, "watch", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_MEM,                                 \
       "go on, with every new snapshot, until interrupted")                                         \
+    X(STATE_DIR, "state-dir", 0, "PN_STATE_DIR", TEXT, NULL, 0, 0, "DIR", PN_CMD_WATCHES,          \
+      "folder where the last memory snapshot is kept (\"\": nowhere; default: pannier in the XDG " \
+      "state folder, where that can be written)")                                                  \
+    X(XDG_STATE_HOME, NULL, 0, "XDG_STATE_HOME", TEXT, NULL, 0, 0, "DIR", PN_CMD_WATCHES,          \
+      "the XDG state folder")                                                                      \
+    X(HOME, NULL, 0, "HOME", TEXT, NULL, 0, 0, "DIR", PN_CMD_WATCHES,                              \
+      "holds .local/state, the XDG state folder by default")                                       \
     X(PSI_FULL_REJECT, NULL, 0, "PN_PSI_FULL_REJECT", FLOAT, "15", 0, 100, "PERCENT", PN_CMD_ALL,  \
       "full memory stalls from here on are CRITICAL and refuse requests")                          \
     X(DIE_RESERVE, NULL, 0, "PN_DIE_RESERVE_BYTES", BYTES, "1G", 0, INT64_MAX, "BYTES",            \

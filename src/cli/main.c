@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/monitor.h"
 #include "pannier.h"
 
 struct command {
@@ -74,6 +75,17 @@ static void log_line(void *user, enum pn_log_level level, const char *line) {
     fprintf(stderr, "pannier: %s%s\n", names[level], line);
 }
 
+/* Commands that watch memory have the monitor beside them. */
+static int run_monitored(const struct command *c, const struct pn_settings *s,
+                         struct pn_detail *d) {
+    bool watches =
+        (c->id & PN_CMD_WATCHES) && (c->id != PN_CMD_MEM || pn__set_flag(s, PN_SET_WATCH));
+    int rc = watches ? pn__monitor_start(s, pn__cmd_name(c->id), d) : 0;
+    if (rc == 0) rc = c->run(s, d);
+    pn__monitor_stop();
+    return rc;
+}
+
 static int run_command(const struct command *c, int argc, char **argv, struct pn_detail *d) {
     struct pn_settings s;
     pn_log_set(log_line, NULL, PN_LOG_WARN);
@@ -106,7 +118,7 @@ static int run_command(const struct command *c, int argc, char **argv, struct pn
         return pn__fail(d, PN_E_USAGE, "unexpected argument '%.80s' after the model",
                         s.positional[1]);
     }
-    return c->run(&s, d);
+    return run_monitored(c, &s, d);
 }
 
 static int dispatch(int argc, char **argv, struct pn_detail *d) {
