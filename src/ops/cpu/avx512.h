@@ -98,6 +98,17 @@ INLINE __m512 pn__high_half(__m512i t) {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(t, 16)));
 }
 
+/* n dwords that begin in the middle of t[0]. */
+INLINE void pn__from_half(const __m512i *t, int n, __m512i *out) {
+    __m512i low = _mm512_rol_epi32(t[0], 16);
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        __m512i high = _mm512_rol_epi32(t[i + 1], 16);
+        out[i] = _mm512_mask_blend_epi16(0xaaaaaaaa, low, high);
+        low = high;
+    }
+}
+
 INLINE __m512i pn__dword_of(const void *p) {
     int32_t x;
     memcpy(&x, p, sizeof x);
@@ -298,6 +309,7 @@ INLINE void pn__matmul16(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
 void pn__init_avx512(struct pn_kernels *k);
 void pn__init_avx512_q32(struct pn_kernels *k);
 void pn__init_avx512_float(struct pn_kernels *k);
+void pn__init_avx512_bf16(struct pn_kernels *k);
 void pn__init_avx512_attention(struct pn_kernels *k);
 void pn__init_avx512_k(struct pn_kernels *k);
 

@@ -8,6 +8,7 @@ void pn__init_avx512(struct pn_kernels *k) {
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
     pn__init_avx512_q32(k);
     pn__init_avx512_float(k);
+    if (__builtin_cpu_supports("avx512bf16")) pn__init_avx512_bf16(k);
     pn__init_avx512_attention(k);
     pn__init_avx512_k(k);
 }

@@ -234,13 +234,13 @@ INLINE void walk_q2_k(const struct pn_walk *k, run_fn run, end_fn end, void *use
 /* Q3_K's sixteen scales from the twelve bytes behind t[0]'s first two. */
 INLINE void scales_q3_k(const __m512i t[4], __m512i scales[4]) {
     const __m512i four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
-    __m512i high = _mm512_shrdi_epi32(t[2], t[3], 16);
+    __m512i bits[3];
+    pn__from_half(t, 3, bits);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        __m512i low = _mm512_shrdi_epi32(t[i % 2], t[i % 2 + 1], 16);
-        low = _mm512_and_si512(shifted_right(low, i / 2 * 4), four);
+        __m512i low = _mm512_and_si512(shifted_right(bits[i % 2], i / 2 * 4), four);
         scales[i] =
-            _mm512_sub_epi8(or_masked(low, two_bits_to_4(high, i), top), _mm512_set1_epi8(32));
+            _mm512_sub_epi8(or_masked(low, two_bits_to_4(bits[2], i), top), _mm512_set1_epi8(32));
     }
 }
 

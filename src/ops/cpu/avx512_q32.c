@@ -43,9 +43,7 @@ INLINE void walk_q4_0(const struct pn_walk *k, emit_fn emit, void *user) {
             if (pair == 0) pn__dwords4(p, rs, t);
             pn__dwords8(p + 16 + 32 * pair, rs, t + 4 + 8 * pair);
             __m512i s[4];
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                s[i] = _mm512_shrdi_epi32(t[at + i], t[at + i + 1], 16);
+            pn__from_half(t + at, 4, s);
             pn__nibbles(s, x.w);
             x.d = pn__low_half(t[at]);
             emit(user, b + 2 * (uint64_t)pair, &x);
@@ -90,9 +88,7 @@ INLINE void walk_q8_0(const struct pn_walk *k, emit_fn emit, void *user) {
             if (next) pn__prefetch_lines(next, 5);
             if (pair == 0) pn__dwords4(p, rs, t);
             pn__dwords8(p + 16 + 64 * pair, rs, t + 4 + 16 * pair);
-#pragma GCC unroll 8
-            for (int i = 0; i < 8; i++)
-                x.w[i] = _mm512_shrdi_epi32(t[at + i], t[at + i + 1], 16);
+            pn__from_half(t + at, 8, x.w);
             if (next) pn__prefetch_lines(next + 5 * 64, 4);
             signs(x.w);
             x.d = pn__low_half(t[at]);

@@ -37,8 +37,7 @@ static bool cpu_has(enum pn_isa isa) {
     case PN_ISA_AVX512:
         return cpu_has(PN_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-               __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bf16");
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 #endif
     default:
         return false;
