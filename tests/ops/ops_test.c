@@ -1,5 +1,8 @@
 #include "ops/ops_test.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 
 #define GUARD_N 32
@@ -54,6 +57,25 @@ bool guarded_all_written(const float *p, uint64_t n) {
 
 void guarded_free(float *p) {
     if (p) free(p - GUARD_N);
+}
+
+void fence_new(struct fence *f, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    f->bytes = (bytes + page - 1) / page * page;
+    f->base =
+        mmap(NULL, f->bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(f->base != MAP_FAILED);
+    assert_int_equal(mprotect(f->base + f->bytes, page, PROT_NONE), 0);
+}
+
+void fence_free(struct fence *f) {
+    if (f->base) munmap(f->base, f->bytes + (size_t)sysconf(_SC_PAGESIZE));
+    f->base = NULL;
+}
+
+void *fence_end(const struct fence *f, size_t bytes) {
+    assert_true(bytes <= f->bytes);
+    return f->base + (f->bytes - bytes);
 }
 
 bool same_bits(const float *a, const float *b, uint64_t n) {

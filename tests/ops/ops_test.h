@@ -27,6 +27,16 @@ void guarded_free(float *p);
 /* True when no element still has the pattern. */
 bool guarded_all_written(const float *p, uint64_t n);
 
+/* Memory that ends at a page that can't be read: a load past the end ends the program. */
+struct fence {
+    uint8_t *base;
+    size_t bytes;
+};
+void fence_new(struct fence *f, size_t bytes);
+void fence_free(struct fence *f);
+/* Its last `bytes` bytes. */
+void *fence_end(const struct fence *f, size_t bytes);
+
 /* Equal bits, where any NaN equals any NaN: which payload survives is up to the compiler. */
 bool same_bits(const float *a, const float *b, uint64_t n);
 

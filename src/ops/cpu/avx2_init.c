@@ -7,9 +7,11 @@
 #endif
 
 void pn__init_kernels_avx2(struct pn_kernels *k);
+void pn__init_wide_avx2(struct pn_kernels *k);
 
 void pn__init_avx2(struct pn_kernels *k) {
     pn__init_kernels_avx2(k);
+    pn__init_wide_avx2(k);
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
     pn__init_avx2_float(k);
 #if PN_AVX2_BLOCKS

@@ -2,9 +2,11 @@
 #include "ops/cpu/avx512.h"
 
 void pn__init_kernels_avx512(struct pn_kernels *k);
+void pn__init_wide_avx512(struct pn_kernels *k);
 
 void pn__init_avx512(struct pn_kernels *k) {
     pn__init_kernels_avx512(k);
+    pn__init_wide_avx512(k);
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
     pn__init_avx512_q32(k);
     pn__init_avx512_float(k);

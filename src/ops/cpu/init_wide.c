@@ -1,0 +1,9 @@
+/* What AVX2 and AVX-512 have in common, over the reference in a level's table. */
+#include "ops/cpu/wide.h"
+
+void PN_K(init_wide)(struct pn_kernels *k) {
+    PN_K(init_wide_act)(k);
+    PN_K(init_wide_norm)(k);
+    PN_K(init_wide_quant)(k);
+    PN_K(init_wide_recurrent)(k);
+}

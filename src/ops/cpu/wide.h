@@ -1,0 +1,381 @@
+/* Sixteen floats as one value, for kernels that are written once for AVX2 and AVX-512: two
+ * registers there, one here. Sixteen is the width of lane order (kernels.h), so such a kernel is
+ * the reference with a loop taken out of it. Doubles come by eight, for the functions of math.h.
+ *
+ * A file that uses this is compiled once a level, PN_LEVEL naming the copy
+ * (src/ops/CMakeLists.txt).
+ */
+#ifndef PN_OPS_CPU_WIDE_H
+#define PN_OPS_CPU_WIDE_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "ops/cpu/kernels.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+void PN_K(init_wide_act)(struct pn_kernels *k);
+void PN_K(init_wide_norm)(struct pn_kernels *k);
+void PN_K(init_wide_quant)(struct pn_kernels *k);
+void PN_K(init_wide_recurrent)(struct pn_kernels *k);
+void PN_K(init_wide)(struct pn_kernels *k);
+
+#ifdef __AVX512F__
+
+struct w16 {
+    __m512 v;
+};
+
+struct d8 {
+    __m512d v;
+};
+
+INLINE struct w16 w16_set(float f) {
+    return (struct w16){_mm512_set1_ps(f)};
+}
+
+INLINE struct w16 w16_load(const float *p) {
+    return (struct w16){_mm512_loadu_ps(p)};
+}
+
+INLINE void w16_store(float *p, struct w16 x) {
+    _mm512_storeu_ps(p, x.v);
+}
+
+/* n <= 16 elements, then zeros. */
+INLINE struct w16 w16_load_n(const float *p, uint32_t n) {
+    return (struct w16){_mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), p)};
+}
+
+INLINE void w16_store_n(float *p, struct w16 x, uint32_t n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)(0xffffu >> (16 - n)), x.v);
+}
+
+INLINE struct w16 w16_add(struct w16 a, struct w16 b) {
+    return (struct w16){_mm512_add_ps(a.v, b.v)};
+}
+
+INLINE struct w16 w16_mul(struct w16 a, struct w16 b) {
+    return (struct w16){_mm512_mul_ps(a.v, b.v)};
+}
+
+/* a * b + c and a * b - c, rounded once. */
+INLINE struct w16 w16_fma(struct w16 a, struct w16 b, struct w16 c) {
+    return (struct w16){_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+
+INLINE struct w16 w16_fms(struct w16 a, struct w16 b, struct w16 c) {
+    return (struct w16){_mm512_fmsub_ps(a.v, b.v, c.v)};
+}
+
+/* Elements 0, 2, 4 … and 1, 3, 5 … of the 32 at p. */
+INLINE void w16_unzip(const float *p, struct w16 *even, struct w16 *odd) {
+    const __m512i at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
+    even->v = _mm512_permutex2var_ps(a, at, b);
+    odd->v = _mm512_permutex2var_ps(a, _mm512_add_epi32(at, _mm512_set1_epi32(1)), b);
+}
+
+/* Pairs (x0, x1) turned by (cos, sin) pairs: x0 * cos - (x1 * sin), x0 * sin + (x1 * cos). */
+INLINE struct w16 w16_turn(struct w16 x, struct w16 by) {
+    __m512 swapped = _mm512_mul_ps(_mm512_movehdup_ps(x.v), _mm512_permute_ps(by.v, 0xb1));
+    return (struct w16){_mm512_fmaddsub_ps(_mm512_moveldup_ps(x.v), by.v, swapped)};
+}
+
+/* Lane j takes j + 8, then j + 4. */
+INLINE __m128 w16_quarter(struct w16 x) {
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+/* By lanes, the greater one of `max`, bits of absolute values, and x's: these are ordered as the
+ * values are, NaN on top. */
+INLINE __m512i w16_max_bits(__m512i max, struct w16 x) {
+    __m512i bits = _mm512_and_si512(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_max_epu32(max, bits);
+}
+#define W16_BITS __m512i
+#define W16_NO_BITS _mm512_setzero_si512()
+
+INLINE __m256i w16_fold_bits(__m512i max) {
+    return _mm256_max_epu32(_mm512_castsi512_si256(max), _mm512_extracti64x4_epi64(max, 1));
+}
+
+/* Rounded to integers of 8 bits, halves to even; they fit. */
+INLINE __m128i w16_codes(struct w16 x) {
+    return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v));
+}
+
+INLINE __m256i w16_to_halves(struct w16 x) {
+    return _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT);
+}
+
+INLINE struct w16 w16_of_halves(__m256i h) {
+    return (struct w16){_mm512_cvtph_ps(h)};
+}
+
+/* a <= b ? yes : no, by lanes; a NaN is not. */
+INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w16 no) {
+    return (struct w16){
+        _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ), no.v, yes.v)};
+}
+
+INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
+    out[0].v = _mm512_cvtps_pd(_mm512_castps512_ps256(x.v));
+    out[1].v = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x.v, 1));
+}
+
+INLINE struct w16 w16_of_d8(const struct d8 x[2]) {
+    return (struct w16){_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x[0].v)),
+                                           _mm512_cvtpd_ps(x[1].v), 1)};
+}
+
+INLINE struct d8 d8_set(double x) {
+    return (struct d8){_mm512_set1_pd(x)};
+}
+
+INLINE struct d8 d8_add(struct d8 a, struct d8 b) {
+    return (struct d8){_mm512_add_pd(a.v, b.v)};
+}
+
+INLINE struct d8 d8_sub(struct d8 a, struct d8 b) {
+    return (struct d8){_mm512_sub_pd(a.v, b.v)};
+}
+
+INLINE struct d8 d8_mul(struct d8 a, struct d8 b) {
+    return (struct d8){_mm512_mul_pd(a.v, b.v)};
+}
+
+INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
+    return (struct d8){_mm512_div_pd(a.v, b.v)};
+}
+
+/* a < b ? yes : no, by lanes; a NaN is not. */
+INLINE struct d8 d8_if_less(struct d8 a, struct d8 b, struct d8 yes, struct d8 no) {
+    return (struct d8){_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
+}
+
+/* -|x| */
+INLINE struct d8 d8_minus_abs(struct d8 x) {
+    return (struct d8){_mm512_or_pd(x.v, _mm512_set1_pd(-0.0))};
+}
+
+/* 2 to the power of the integer in the low bits of x. */
+INLINE struct d8 d8_two_to(struct d8 x) {
+    __m512i bits = _mm512_add_epi64(_mm512_castpd_si512(x.v), _mm512_set1_epi64(1023));
+    return (struct d8){_mm512_castsi512_pd(_mm512_slli_epi64(bits, 52))};
+}
+
+#else
+
+struct w16 {
+    __m256 v[2];
+};
+
+struct d8 {
+    __m256d v[2];
+};
+
+INLINE struct w16 w16_set(float f) {
+    return (struct w16){{_mm256_set1_ps(f), _mm256_set1_ps(f)}};
+}
+
+INLINE struct w16 w16_load(const float *p) {
+    return (struct w16){{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
+}
+
+INLINE void w16_store(float *p, struct w16 x) {
+    _mm256_storeu_ps(p, x.v[0]);
+    _mm256_storeu_ps(p + 8, x.v[1]);
+}
+
+/* n <= 16 elements, then zeros. */
+INLINE struct w16 w16_load_n(const float *p, uint32_t n) {
+    float all[16] = {0};
+    memcpy(all, p, n * sizeof *p);
+    return w16_load(all);
+}
+
+INLINE void w16_store_n(float *p, struct w16 x, uint32_t n) {
+    float all[16];
+    w16_store(all, x);
+    memcpy(p, all, n * sizeof *p);
+}
+
+INLINE struct w16 w16_add(struct w16 a, struct w16 b) {
+    return (struct w16){{_mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1])}};
+}
+
+INLINE struct w16 w16_mul(struct w16 a, struct w16 b) {
+    return (struct w16){{_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1])}};
+}
+
+/* a * b + c and a * b - c, rounded once. */
+INLINE struct w16 w16_fma(struct w16 a, struct w16 b, struct w16 c) {
+    return (struct w16){
+        {_mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]), _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1])}};
+}
+
+INLINE struct w16 w16_fms(struct w16 a, struct w16 b, struct w16 c) {
+    return (struct w16){
+        {_mm256_fmsub_ps(a.v[0], b.v[0], c.v[0]), _mm256_fmsub_ps(a.v[1], b.v[1], c.v[1])}};
+}
+
+/* Elements 0, 2, 4 … (0x88) or 1, 3, 5 … (0xdd) of the sixteen at p. */
+#define W16_EVERY_OTHER(p, which)                                                                 \
+    _mm256_castpd_ps(_mm256_permute4x64_pd(                                                       \
+        _mm256_castps_pd(_mm256_shuffle_ps(_mm256_loadu_ps(p), _mm256_loadu_ps((p) + 8), which)), \
+        0xd8))
+
+/* Elements 0, 2, 4 … and 1, 3, 5 … of the 32 at p. */
+INLINE void w16_unzip(const float *p, struct w16 *even, struct w16 *odd) {
+    for (int i = 0; i < 2; i++, p += 16) {
+        even->v[i] = W16_EVERY_OTHER(p, 0x88);
+        odd->v[i] = W16_EVERY_OTHER(p, 0xdd);
+    }
+}
+
+/* Pairs (x0, x1) turned by (cos, sin) pairs: x0 * cos - (x1 * sin), x0 * sin + (x1 * cos). */
+INLINE struct w16 w16_turn(struct w16 x, struct w16 by) {
+    struct w16 out;
+    for (int i = 0; i < 2; i++) {
+        __m256 swapped =
+            _mm256_mul_ps(_mm256_movehdup_ps(x.v[i]), _mm256_permute_ps(by.v[i], 0xb1));
+        out.v[i] = _mm256_fmaddsub_ps(_mm256_moveldup_ps(x.v[i]), by.v[i], swapped);
+    }
+    return out;
+}
+
+/* Lane j takes j + 8, then j + 4. */
+INLINE __m128 w16_quarter(struct w16 x) {
+    __m256 half = _mm256_add_ps(x.v[0], x.v[1]);
+    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+/* By lanes (two sixteenths each), the greater one of `max`, bits of absolute values, and x's: these
+ * are ordered as the values are, NaN on top. */
+INLINE __m256i w16_max_bits(__m256i max, struct w16 x) {
+    const __m256 all_but_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    for (int i = 0; i < 2; i++)
+        max = _mm256_max_epu32(max, _mm256_castps_si256(_mm256_and_ps(x.v[i], all_but_sign)));
+    return max;
+}
+#define W16_BITS __m256i
+#define W16_NO_BITS _mm256_setzero_si256()
+
+INLINE __m256i w16_fold_bits(__m256i max) {
+    return max;
+}
+
+/* Rounded to integers of 8 bits, halves to even; they fit. */
+INLINE __m128i w16_codes(struct w16 x) {
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.v[0]), _mm256_cvtps_epi32(x.v[1]));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+INLINE __m256i w16_to_halves(struct w16 x) {
+    return _mm256_set_m128i(_mm256_cvtps_ph(x.v[1], _MM_FROUND_TO_NEAREST_INT),
+                            _mm256_cvtps_ph(x.v[0], _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE struct w16 w16_of_halves(__m256i h) {
+    return (struct w16){{_mm256_cvtph_ps(_mm256_castsi256_si128(h)),
+                         _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))}};
+}
+
+/* a <= b ? yes : no, by lanes; a NaN is not. */
+INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w16 no) {
+    struct w16 out;
+    for (int i = 0; i < 2; i++)
+        out.v[i] = _mm256_blendv_ps(no.v[i], yes.v[i], _mm256_cmp_ps(a.v[i], b.v[i], _CMP_LE_OQ));
+    return out;
+}
+
+INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
+    for (int i = 0; i < 2; i++) {
+        out[i].v[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(x.v[i]));
+        out[i].v[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(x.v[i], 1));
+    }
+}
+
+INLINE struct w16 w16_of_d8(const struct d8 x[2]) {
+    struct w16 out;
+    for (int i = 0; i < 2; i++)
+        out.v[i] = _mm256_set_m128(_mm256_cvtpd_ps(x[i].v[1]), _mm256_cvtpd_ps(x[i].v[0]));
+    return out;
+}
+
+INLINE struct d8 d8_set(double x) {
+    return (struct d8){{_mm256_set1_pd(x), _mm256_set1_pd(x)}};
+}
+
+INLINE struct d8 d8_add(struct d8 a, struct d8 b) {
+    return (struct d8){{_mm256_add_pd(a.v[0], b.v[0]), _mm256_add_pd(a.v[1], b.v[1])}};
+}
+
+INLINE struct d8 d8_sub(struct d8 a, struct d8 b) {
+    return (struct d8){{_mm256_sub_pd(a.v[0], b.v[0]), _mm256_sub_pd(a.v[1], b.v[1])}};
+}
+
+INLINE struct d8 d8_mul(struct d8 a, struct d8 b) {
+    return (struct d8){{_mm256_mul_pd(a.v[0], b.v[0]), _mm256_mul_pd(a.v[1], b.v[1])}};
+}
+
+INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
+    return (struct d8){{_mm256_div_pd(a.v[0], b.v[0]), _mm256_div_pd(a.v[1], b.v[1])}};
+}
+
+/* a < b ? yes : no, by lanes; a NaN is not. */
+INLINE struct d8 d8_if_less(struct d8 a, struct d8 b, struct d8 yes, struct d8 no) {
+    struct d8 out;
+    for (int i = 0; i < 2; i++)
+        out.v[i] = _mm256_blendv_pd(no.v[i], yes.v[i], _mm256_cmp_pd(a.v[i], b.v[i], _CMP_LT_OQ));
+    return out;
+}
+
+/* -|x| */
+INLINE struct d8 d8_minus_abs(struct d8 x) {
+    const __m256d sign = _mm256_set1_pd(-0.0);
+    return (struct d8){{_mm256_or_pd(x.v[0], sign), _mm256_or_pd(x.v[1], sign)}};
+}
+
+/* 2 to the power of the integer in the low bits of x. */
+INLINE struct d8 d8_two_to(struct d8 x) {
+    struct d8 out;
+    for (int i = 0; i < 2; i++) {
+        __m256i bits = _mm256_add_epi64(_mm256_castpd_si256(x.v[i]), _mm256_set1_epi64x(1023));
+        out.v[i] = _mm256_castsi256_pd(_mm256_slli_epi64(bits, 52));
+    }
+    return out;
+}
+
+#endif
+
+/* The sum in the order of kernels.h: lane j takes j + 8, + 4, + 2, + 1. */
+INLINE float w16_sum(struct w16 x) {
+    __m128 q = w16_quarter(x);
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+/* The same of four at once. */
+INLINE __m128 w16_sum4(const struct w16 x[4]) {
+    __m128 a = w16_quarter(x[0]), b = w16_quarter(x[1]);
+    __m128 c = w16_quarter(x[2]), d = w16_quarter(x[3]);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    return _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
+}
+
+/* a . b in lane order. */
+INLINE float w16_dot(const float *a, const float *b, uint32_t n) {
+    struct w16 sum = w16_set(0);
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        sum = w16_fma(w16_load(a + i), w16_load(b + i), sum);
+    if (i < n) sum = w16_fma(w16_load_n(a + i, n - i), w16_load_n(b + i, n - i), sum);
+    return w16_sum(sum);
+}
+
+#endif
