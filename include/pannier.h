@@ -37,6 +37,10 @@ enum pn_isa_choice {
     PN_ISA_CHOICE_NEON,
 };
 
+/* Binding worker threads to CPUs. Auto: when there is a thread for every usable CPU, so that there
+ * is nothing to choose wrongly; the driving thread is never bound. */
+enum pn_pin_choice { PN_PIN_AUTO = 0, PN_PIN_ON = 1, PN_PIN_OFF = 2 };
+
 /* Zeroed except for model_path, this asks for sensible defaults. */
 struct pn_engine_options {
     const char *model_path;
@@ -48,6 +52,7 @@ struct pn_engine_options {
     enum pn_kv_choice kv;
     enum pn_weights_choice weights;
     enum pn_isa_choice isa;
+    enum pn_pin_choice pin;
     const char *root; /* in front of /proc and /sys when memory is probed; NULL: the real ones */
     /* Called from pn_engine_open as loading goes on; `done` of `total` bytes. May be NULL. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
@@ -98,6 +103,7 @@ void pn_engine_free(pn_engine *engine);
 const struct pn_plan *pn_engine_plan_used(const pn_engine *engine);
 uint32_t pn_engine_vocab_n(const pn_engine *engine);
 uint32_t pn_engine_thread_n(const pn_engine *engine);
+uint32_t pn_engine_pinned_n(const pn_engine *engine); /* worker threads bound to a CPU */
 const char *pn_engine_isa(const pn_engine *engine);
 
 /* ---- sessions ------------------------------------------------------------------------------ */

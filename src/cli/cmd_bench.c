@@ -30,6 +30,7 @@ struct bench {
     struct pn_engine_stats prefill; /* of that part alone */
     struct pn_engine_stats decode;
     double dram_gb_s;
+    uint64_t huge_bytes; /* of the process, after the run */
 };
 
 static void on_done(void *user, const struct pn_done *done) {
@@ -189,9 +190,12 @@ static int report(const struct bench *b, const struct pn_settings *s, struct pn_
     uint32_t threads = pn_engine_thread_n(b->engine);
     if (pn__set_flag(s, PN_SET_JSON)) {
         json_t *j = json_pack(
-            "{s:i, s:i, s:i, s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "n_prompt",
-            (int)b->prompt_n, "n_decode", (int)b->decode_n, "streams", (int)b->stream_n, "threads",
-            (int)threads, "isa", pn_engine_isa(b->engine), "prefill_tok_s", prefill, "decode_tok_s",
+            "{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
+            "n_prompt", (int)b->prompt_n, "n_decode", (int)b->decode_n, "streams", (int)b->stream_n,
+            "threads", (int)threads, "pinned", (int)pn_engine_pinned_n(b->engine), "isa",
+            pn_engine_isa(b->engine), "weights",
+            pn_engine_plan_used(b->engine)->weights == PN_WEIGHTS_COPY ? "copy" : "map",
+            "huge_page_bytes", (json_int_t)b->huge_bytes, "prefill_tok_s", prefill, "decode_tok_s",
             decode, "bytes_per_token", per_token, "decode_gb_s", gb_s, "dram_read_gb_s",
             b->dram_gb_s, "dram_share", share, "prefill", part_json(&b->prefill, b->prefill_s),
             "decode", part_json(&b->decode, b->decode_s));
@@ -235,6 +239,7 @@ int pn__cmd_bench(const struct pn_settings *s, struct pn_detail *d) {
     int rc = prepare(&b, s, d);
     if (rc == 0) rc = measure(&b, d);
     if (rc == 0) {
+        b.huge_bytes = pn__self_huge_bytes();
         b.dram_gb_s = dram_read_gb_s(pn_engine_thread_n(b.engine));
         rc = report(&b, s, d);
     }

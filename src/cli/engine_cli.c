@@ -44,6 +44,7 @@ void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o) {
         .kv = (enum pn_kv_choice)pn__set_int(s, PN_SET_KV),
         .weights = (enum pn_weights_choice)pn__set_int(s, PN_SET_WEIGHTS),
         .isa = (enum pn_isa_choice)pn__set_int(s, PN_SET_ISA),
+        .pin = (enum pn_pin_choice)pn__set_int(s, PN_SET_PIN),
         .root = pn__set_text(s, PN_SET_ROOT),
         .progress = show_loading,
     };

@@ -59,14 +59,11 @@ static int name_maps(pn_engine *e, struct pn_detail *d) {
 
 static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detail *d) {
     int rc = take_memory(e, d);
-    if (rc) return rc;
-    if (e->plan.weights == PN_WEIGHTS_COPY) {
-        rc = pn__block_commit(&e->weights, 0, e->weights.bytes);
-        if (rc) return pn__fail(d, rc, "committing the copy of the weights");
-        rc = pn__load_copy(&e->file, e->weights.data, o, d);
-        if (rc) return rc;
+    if (rc == 0) rc = pn__cpu_new(&e->shape.cpu, e->backend.data, d, &e->cpu);
+    if (rc == 0 && e->plan.weights == PN_WEIGHTS_COPY) {
+        rc = pn__load_copy(&e->file, e->cpu, &e->weights, o, d);
     }
-    rc = bind(e, d);
+    if (rc == 0) rc = bind(e, d);
     if (rc == 0 && e->plan.weights == PN_WEIGHTS_MAP) rc = name_maps(e, d);
     /* A file rewritten while it was read would leave a mixture of two models. */
     if (rc == 0) rc = pn__gguf_check_unchanged(e->file.g, d);
@@ -75,8 +72,6 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
     pn__arena_init(&a, e->work.data, e->work.bytes);
     pn__step_layout(&e->file, &e->shape, &a, &e->b);
     if (a.overflow) return pn__fail(d, PN_E_STATE, "step buffers outgrew their block");
-    rc = pn__cpu_new(&e->shape.cpu, e->backend.data, d, &e->cpu);
-    if (rc) return rc;
     e->sessions = pn__calloc(e->plan.slots, sizeof *e->sessions);
     if (!e->sessions) return pn__fail(d, PN_E_NOMEM, "table of %u sessions", e->plan.slots);
     for (uint32_t i = 0; i < e->plan.slots; i++) {
@@ -147,6 +142,10 @@ uint32_t pn_engine_vocab_n(const pn_engine *e) {
 
 uint32_t pn_engine_thread_n(const pn_engine *e) {
     return pn__cpu_thread_n(e->cpu);
+}
+
+uint32_t pn_engine_pinned_n(const pn_engine *e) {
+    return pn__cpu_pinned_n(e->cpu);
 }
 
 const char *pn_engine_isa(const pn_engine *e) {

@@ -2,6 +2,7 @@
  *
  *   plan.c     what loading a model would take, exactly, and what fits
  *   load.c     the binder: tensors of the file become weights in memory or in the map
+ *   load_copy.c  the weights' bytes into a copy, by all threads
  *   engine.c   opening and closing, and who owns which block
  *   session.c  sessions, requests and the command queue (any thread)
  *   turn.c     the driver: commands, one step, results (one thread at a time)
@@ -89,9 +90,10 @@ struct bind_state {
 };
 void pn__binder_init(struct pn_binder *b, struct bind_state *s);
 
-/* Reads the weights into `dst` (copy_bytes long). */
-int pn__load_copy(const struct model_file *f, uint8_t *dst, const struct pn_engine_options *o,
-                  struct pn_detail *d) PN_MUST_CHECK;
+/* Reads the weights into `block`, reserved and not yet committed, and commits it. Progress is told
+ * on the caller's thread. The error is the one of the lowest place that failed. */
+int pn__load_copy(const struct model_file *f, struct pn_cpu *cpu, struct pn_block *block,
+                  const struct pn_engine_options *o, struct pn_detail *d) PN_MUST_CHECK;
 
 /* ---- sessions ---- */
 

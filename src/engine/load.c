@@ -139,26 +139,3 @@ static int bind_vector(void *user, const char *name, uint64_t n, bool optional, 
 void pn__binder_init(struct pn_binder *b, struct bind_state *s) {
     *b = (struct pn_binder){.weight = bind_weight, .vector = bind_vector, .user = s};
 }
-
-/* Bytes read between two calls of the progress callback. */
-#define COPY_PIECE_BYTES (8u << 20)
-
-int pn__load_copy(const struct model_file *f, uint8_t *dst, const struct pn_engine_options *o,
-                  struct pn_detail *d) {
-    uint64_t done = 0;
-    for (uint64_t i = 0; i < pn__gguf_tensor_n(f->g); i++) {
-        if (f->places[i] == PLACE_UNUSED || f->places[i] == PLACE_VECTOR) continue;
-        const struct pn_gguf_tensor *t = pn__gguf_tensor(f->g, i);
-        for (uint64_t at = 0; at < t->bytes;) {
-            uint64_t bytes = pn__min_u64(t->bytes - at, COPY_PIECE_BYTES);
-            int rc = pn__io_read_exact(pn__gguf_shard_fd(f->g, t->shard),
-                                       pn__gguf_shard_path(f->g, t->shard), dst + f->places[i] + at,
-                                       bytes, t->offset + at, d);
-            if (rc) return rc;
-            at += bytes;
-            done += bytes;
-            if (o->progress) o->progress(o->progress_user, done, f->weight_bytes);
-        }
-    }
-    return 0;
-}

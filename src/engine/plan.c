@@ -69,9 +69,10 @@ static int check_options(const struct pn_engine_options *o, struct pn_detail *d)
         return pn__fail(d, PN_E_INVALID, "%u threads; at most %u", o->threads, PN_THREAD_MAX);
     }
     if ((unsigned)o->kv > PN_KV_CHOICE_Q8_0 || (unsigned)o->weights > PN_WEIGHTS_COPY ||
-        (unsigned)o->isa > PN_ISA_CHOICE_NEON) {
-        return pn__fail(d, PN_E_INVALID, "no KV format %u, way of holding weights %u or ISA %u",
-                        (unsigned)o->kv, (unsigned)o->weights, (unsigned)o->isa);
+        (unsigned)o->isa > PN_ISA_CHOICE_NEON || (unsigned)o->pin > PN_PIN_OFF) {
+        return pn__fail(d, PN_E_INVALID,
+                        "no KV format %u, way of holding weights %u, ISA %u or pinning %u",
+                        (unsigned)o->kv, (unsigned)o->weights, (unsigned)o->isa, (unsigned)o->pin);
     }
     return 0;
 }
@@ -147,6 +148,8 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
         .col_max = pn__model_col_max(&f->h),
         .dim_max = pn__model_dim_max(&f->h),
     };
+    s->cpu.pin = o->pin == PN_PIN_ON ||
+                 (o->pin == PN_PIN_AUTO && s->cpu.thread_n == pn__cpu_resolve_threads(0));
     if (o->isa != PN_ISA_CHOICE_AUTO && s->cpu.isa != limit) {
         return pn__fail(d, PN_E_UNSUPPORTED, "no %s kernels here: the best level is %s",
                         pn__isa_name(limit), pn__isa_name(s->cpu.isa));

@@ -126,6 +126,7 @@ struct pn_cpu_config {
     uint32_t row_max;  /* most rows of a batch */
     uint32_t col_max;  /* longest row of a matmul's input */
     uint32_t dim_max;  /* longest head */
+    bool pin;          /* bind each worker thread to a CPU, where the system allows it */
 
     /* Mixtures of experts; all 0: none. */
     uint32_t expert_max;    /* most experts of a layer */
@@ -147,6 +148,8 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
                 struct pn_cpu **out) PN_MUST_CHECK;
 void pn__cpu_free(struct pn_cpu *cpu);
 uint32_t pn__cpu_thread_n(const struct pn_cpu *cpu);
+/* Worker threads (those beside the caller's) that are bound to a CPU. */
+uint32_t pn__cpu_pinned_n(const struct pn_cpu *cpu);
 enum pn_isa pn__cpu_isa(const struct pn_cpu *cpu);
 
 /* Runs fn(user, thread_i, thread_n) on every thread of the pool, the caller being thread 0, and

@@ -1,6 +1,7 @@
 /* The thread pool: every thread takes part once a run, no run is lost, idle workers sleep. */
 #include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ static void test_many_runs(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     assert_int_equal(pn__pool_thread_n(pool), THREADS);
     struct tally t = {{0}, 0};
     for (uint32_t run = 1; run <= 10000; run++) {
@@ -47,7 +48,7 @@ static void test_runs_after_pauses(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     struct tally t = {{0}, 0};
     for (uint32_t run = 1; run <= 300; run++) {
         struct timespec ts = {.tv_nsec = (long)(run % 60) * 1000};
@@ -70,7 +71,7 @@ static void test_owner_sleeps(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     struct tally t = {{0}, 0};
     for (uint32_t run = 1; run <= 20; run++) {
         pn__pool_run(pool, slow_worker, &t);
@@ -108,7 +109,7 @@ static void test_idle_workers_sleep(void **state) {
     struct pn_pool *pool;
     uint32_t before_n, n, asleep_n;
     count_tasks(&before_n, &asleep_n); /* a sanitizer may have a thread of its own */
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     struct tally t = {{0}, 0};
     pn__pool_run(pool, count_one, &t);
     sleep_ms(100);
@@ -123,7 +124,7 @@ static void test_idle_costs_nothing(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     struct tally t = {{0}, 0};
     pn__pool_run(pool, count_one, &t);
     clock_t from = clock();
@@ -145,12 +146,43 @@ static void test_workers_block_signals(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    PN_ASSERT_OK(pn__pool_new(THREADS, &d, &pool), &d);
+    PN_ASSERT_OK(pn__pool_new(THREADS, false, &d, &pool), &d);
     struct tally t = {{0}, 0};
     pn__pool_run(pool, check_masked, &t);
     assert_int_equal(t.seen[0], 0);
     for (int i = 1; i < THREADS; i++)
         assert_int_equal(t.seen[i], 1);
+    pn__pool_free(pool);
+}
+
+static void note_cpus(void *user, uint32_t thread_i, uint32_t thread_n) {
+    cpu_set_t *sets = user;
+    (void)thread_n;
+    sched_getaffinity(0, sizeof sets[thread_i], &sets[thread_i]);
+}
+
+static void test_pinning(void **state) {
+    (void)state;
+    struct pn_detail d;
+    cpu_set_t own;
+    cpu_set_t sets[2];
+    struct pn_pool *pool;
+    assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+    if (CPU_COUNT(&own) < 2) {
+        print_message("skipped: one usable CPU, nothing to bind to\n");
+        skip();
+    }
+    for (int pin = 0; pin <= 1; pin++) {
+        PN_ASSERT_OK(pn__pool_new(2, pin, &d, &pool), &d);
+        assert_int_equal(pn__pool_pinned_n(pool), pin);
+        pn__pool_run(pool, note_cpus, sets);
+        assert_true(CPU_EQUAL(&sets[0], &own)); /* the caller's thread isn't ours to bind */
+        assert_int_equal(CPU_COUNT(&sets[1]), pin ? 1 : CPU_COUNT(&own));
+        pn__pool_free(pool);
+    }
+    /* More threads than CPUs: nobody is bound. */
+    PN_ASSERT_OK(pn__pool_new((uint32_t)CPU_COUNT(&own) + 1, true, &d, &pool), &d);
+    assert_int_equal(pn__pool_pinned_n(pool), 0);
     pn__pool_free(pool);
 }
 
@@ -164,7 +196,7 @@ static void test_creation_fails_cleanly(void **state) {
         struct pn_detail d;
         struct pn_pool *pool = NULL;
         pn__alloc_fail_nth(nth);
-        int rc = pn__pool_new(THREADS, &d, &pool);
+        int rc = pn__pool_new(THREADS, false, &d, &pool);
         pn__alloc_fail_nth(0);
         if (rc == 0) {
             pn__pool_free(pool);
@@ -188,14 +220,15 @@ static void test_bad_counts(void **state) {
     (void)state;
     struct pn_detail d;
     struct pn_pool *pool;
-    assert_int_equal(pn__pool_new(0, &d, &pool), PN_E_INVALID);
-    assert_int_equal(pn__pool_new(PN_THREAD_MAX + 1, &d, &pool), PN_E_INVALID);
+    assert_int_equal(pn__pool_new(0, false, &d, &pool), PN_E_INVALID);
+    assert_int_equal(pn__pool_new(PN_THREAD_MAX + 1, false, &d, &pool), PN_E_INVALID);
     pn__pool_free(NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_runs),
+        cmocka_unit_test(test_pinning),
         cmocka_unit_test(test_runs_after_pauses),
         cmocka_unit_test(test_owner_sleeps),
         cmocka_unit_test(test_idle_workers_sleep),

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -9,12 +10,21 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/io.h"
 
 #define HUGE_BYTES (2ull << 20)
 
 uint64_t pn__system_page(void) {
     long n = sysconf(_SC_PAGESIZE);
     return n > 0 ? (uint64_t)n : 4096;
+}
+
+uint64_t pn__self_huge_bytes(void) {
+    static const char key[] = "AnonHugePages:";
+    char text[2048];
+    if (pn__io_read_text("/proc/self/smaps_rollup", text, sizeof text) <= 0) return 0;
+    const char *line = strstr(text, key);
+    return line ? strtoull(line + sizeof key - 1, NULL, 10) << 10 : 0;
 }
 
 /* Maps `bytes` at a multiple of `align`; NULL with errno set on failure. */

@@ -16,6 +16,10 @@
 /* The system's page: what blocks are whole numbers of. A power of two. */
 uint64_t pn__system_page(void);
 
+/* Bytes of this process's anonymous memory that the system holds in huge pages now; 0 where it
+ * doesn't say. Advice (PN_BLOCK_HUGE) is only advice: this is what was granted. */
+uint64_t pn__self_huge_bytes(void);
+
 /* Sync: a block belongs to one thread at a time; its bytes may be shared. */
 struct pn_block {
     uint8_t *data;  /* page-aligned (2 MiB with PN_BLOCK_HUGE), zero-filled; NULL when empty */

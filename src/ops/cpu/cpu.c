@@ -208,7 +208,7 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     int rc;
     cpu->config = *config;
     cpu->config.thread_n = pn__cpu_resolve_threads(config->thread_n);
-    rc = pn__pool_new(cpu->config.thread_n, d, &cpu->pool);
+    rc = pn__pool_new(cpu->config.thread_n, config->pin, d, &cpu->pool);
     if (rc) goto fail;
     cpu->slots = pn__calloc(cpu->config.thread_n, sizeof *cpu->slots);
     if (!cpu->slots) {
@@ -236,6 +236,10 @@ void pn__cpu_free(struct pn_cpu *cpu) {
 
 uint32_t pn__cpu_thread_n(const struct pn_cpu *cpu) {
     return cpu->config.thread_n;
+}
+
+uint32_t pn__cpu_pinned_n(const struct pn_cpu *cpu) {
+    return pn__pool_pinned_n(cpu->pool);
 }
 
 enum pn_isa pn__cpu_isa(const struct pn_cpu *cpu) {

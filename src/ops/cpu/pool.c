@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,6 +45,7 @@ struct pn_pool {
     uint32_t thread_n;      /* constant after init */
     struct worker *workers; /* [thread_n - 1], constant after init */
     uint32_t worker_n;      /* threads that were created: owner only */
+    uint32_t pinned_n;      /* of them bound to a CPU: owner only */
 
     /* Padding keeps what workers spin on off the lines that others write. */
     char pad0[PN_CACHE_LINE];
@@ -152,7 +154,26 @@ static int create_workers(struct pn_pool *pool, struct pn_detail *d) {
                     pool->thread_n, strerror(err));
 }
 
-int pn__pool_new(uint32_t thread_n, struct pn_detail *d, struct pn_pool **out) {
+/* A binding that the system refuses costs a little speed and is only counted. */
+static void pin_workers(struct pn_pool *pool) {
+    cpu_set_t all;
+    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+    if ((uint32_t)CPU_COUNT(&all) < pool->thread_n) return;
+    size_t cpu = SIZE_MAX;
+    for (uint32_t i = 0; i < pool->thread_n; i++) {
+        do {
+            cpu++; /* from SIZE_MAX to 0 */
+        } while (!CPU_ISSET(cpu, &all));
+        if (i == 0) continue; /* the caller's */
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        pool->pinned_n +=
+            pthread_setaffinity_np(pool->workers[i - 1].thread, sizeof one, &one) == 0;
+    }
+}
+
+int pn__pool_new(uint32_t thread_n, bool pin, struct pn_detail *d, struct pn_pool **out) {
     *out = NULL;
     if (thread_n < 1 || thread_n > PN_THREAD_MAX)
         return pn__fail(d, PN_E_INVALID, "%u threads asked for, 1 to %d are possible", thread_n,
@@ -168,6 +189,7 @@ int pn__pool_new(uint32_t thread_n, struct pn_detail *d, struct pn_pool **out) {
     }
     rc = create_workers(pool, d);
     if (rc) goto fail;
+    if (pin) pin_workers(pool);
     *out = pool;
     return 0;
 
@@ -188,6 +210,10 @@ void pn__pool_free(struct pn_pool *pool) {
 
 uint32_t pn__pool_thread_n(const struct pn_pool *pool) {
     return pool->thread_n;
+}
+
+uint32_t pn__pool_pinned_n(const struct pn_pool *pool) {
+    return pool->pinned_n;
 }
 
 void pn__pool_run(struct pn_pool *pool,

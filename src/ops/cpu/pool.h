@@ -9,6 +9,7 @@
 #ifndef PN_OPS_CPU_POOL_H
 #define PN_OPS_CPU_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -16,12 +17,17 @@
 
 struct pn_pool;
 
-/* `thread_n` 1 … PN_THREAD_MAX, the caller included. PN_E_NOMEM, PN_E_INVALID; after a failure no
+/* `thread_n` 1 … PN_THREAD_MAX, the caller included. With `pin` worker i is bound to the i-th CPU
+ * of the caller's affinity mask, where there are as many and the system allows it; the caller
+ * itself is left alone, since its thread isn't ours. PN_E_NOMEM, PN_E_INVALID; after a failure no
  * thread is left. */
-int pn__pool_new(uint32_t thread_n, struct pn_detail *d, struct pn_pool **out) PN_MUST_CHECK;
+int pn__pool_new(uint32_t thread_n, bool pin, struct pn_detail *d,
+                 struct pn_pool **out) PN_MUST_CHECK;
 /* Ends and joins the workers. NULL is fine. Not while a run is in progress. */
 void pn__pool_free(struct pn_pool *pool);
 uint32_t pn__pool_thread_n(const struct pn_pool *pool);
+/* Workers that are bound to a CPU. */
+uint32_t pn__pool_pinned_n(const struct pn_pool *pool);
 
 /* Calls fn(user, i, thread_n) for i < thread_n, each on its own thread, i = 0 on the caller's.
  * Returns when all have; what they wrote is visible then. Not from inside a run. */
