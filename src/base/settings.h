@@ -100,6 +100,8 @@ enum pn_setting_kind {
     X(BENCH_N, "n-predict", 'n', NULL, INT, "64", 0, 1 << 24, "N", PN_CMD_BENCH,                   \
       "tokens decoded one by one")                                                                 \
     X(STREAMS, "streams", 0, NULL, INT, "1", 1, 256, "S", PN_CMD_BENCH, "sequences at once")       \
+    X(NO_DRAM, "no-dram", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_BENCH,                           \
+      "leave out the read of 512 MiB that speed is set against")                                   \
     X(IDS, "ids", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_TEMPLATE,                                \
       "print the token ids that the model would be fed")                                           \
     X(NOW, "now", 0, NULL, TEXT, NULL, 0, 0, "TIME", PN_CMD_TEMPLATE,                              \

@@ -204,9 +204,11 @@ static int report(const struct bench *b, const struct pn_settings *s, struct pn_
     printf("%u stream%s, %u thread%s, %s\n", b->stream_n, b->stream_n == 1 ? "" : "s", threads,
            threads == 1 ? "" : "s", pn_engine_isa(b->engine));
     printf("prompt  %6u tokens  %9.2f tok/s\n", b->prompt_n, prefill);
-    printf("decode  %6u tokens  %9.2f tok/s   %.1f MB of weights a token, %.1f GB/s, %.0f %% of a "
-           "plain read (%.1f GB/s)\n",
-           b->decode_n, decode, per_token * 1e-6, gb_s, 100 * share, b->dram_gb_s);
+    printf("decode  %6u tokens  %9.2f tok/s   %.1f MB of weights a token, %.1f GB/s", b->decode_n,
+           decode, per_token * 1e-6, gb_s);
+    if (b->dram_gb_s > 0)
+        printf(", %.0f %% of a plain read (%.1f GB/s)", 100 * share, b->dram_gb_s);
+    putchar('\n');
     return pn__out_check(d);
 }
 
@@ -240,7 +242,8 @@ int pn__cmd_bench(const struct pn_settings *s, struct pn_detail *d) {
     if (rc == 0) rc = measure(&b, d);
     if (rc == 0) {
         b.huge_bytes = pn__self_huge_bytes();
-        b.dram_gb_s = dram_read_gb_s(pn_engine_thread_n(b.engine));
+        if (!pn__set_flag(s, PN_SET_NO_DRAM))
+            b.dram_gb_s = dram_read_gb_s(pn_engine_thread_n(b.engine));
         rc = report(&b, s, d);
     }
     pn__free(b.ids);
