@@ -43,6 +43,8 @@ class Cli(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.dir)
+        self.state = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.state)
         self.out = os.path.join(self.dir, "rows.f32")
         with open(MODEL, "rb") as f:
             self.good = f.read()
@@ -55,6 +57,8 @@ class Cli(unittest.TestCase):
 
     def run_program(self, *args, stdin=b"", env=None, stdout=subprocess.PIPE):
         clean = {k: v for k, v in os.environ.items() if not k.startswith("PN_")}
+        # Another run's last snapshot, in the user's folder, is none of this test's business.
+        clean["XDG_STATE_HOME"] = self.state
         clean.update(env or {})
         args = [self.out if a == "OUT" else a for a in args]
         result = subprocess.run([PROGRAM, *args], input=stdin, stdout=stdout,
