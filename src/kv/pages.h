@@ -1,9 +1,10 @@
 /* KV pages and recurrent state: who holds which piece of the cache.
  *
- * A page holds PN_PAGE_TOKENS tokens of every layer of one kind (full or window), in one format;
- * the layout inside is ops' (ops.h, pn__kv_layer_bytes). A pool is one block of equal pages,
- * reserved whole when the engine is loaded and committed page by page as they are first used, so
- * taking a page in the middle of a request allocates nothing and can't fail while one is free.
+ * A page holds PN_PAGE_TOKENS tokens of every layer of one kind (full, window or latent), in one
+ * format; the layout inside is ops' (ops.h, pn__kv_layer_bytes). A pool is one block of equal
+ * pages, reserved whole when the engine is loaded and committed page by page as they are first
+ * used, so taking a page in the middle of a request allocates nothing and can't fail while one is
+ * free.
  *
  * A sequence owns a list of pages for each kind and one entry of the state pool. Pages never move
  * while it holds them. Window layers give a page back as soon as no later token can see it.

@@ -86,7 +86,7 @@ static void attention(const struct pn_model *m, const struct pn_layer *l, struct
     struct pn_kv_shape shape = {.head_n = h->kv_head_n, .k_dim = h->k_dim, .v_dim = h->v_dim};
     pn__op_kv_write(s, b, l->kind, l->kv_i, &shape, k, v);
     pn__op_attention(s, b, l->kind, l->kv_i, &shape, q, h->attn_scale, local ? h->window : 0,
-                     pn__mat_heads(attn, 0, h->head_n, h->v_dim, h->v_dim));
+                     l->sinks, pn__mat_heads(attn, 0, h->head_n, h->v_dim, h->v_dim));
 
     struct pn_matmul o = {.w = &l->o, .bias = l->o_bias, .out = branch};
     pn__op_matmul(s, attn, &o, 1);

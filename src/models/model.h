@@ -53,6 +53,7 @@ struct pn_layer {
     const float *attn_norm, *ffn_norm;           /* [embd] */
     const float *attn_post_norm, *ffn_post_norm; /* [embd] */
     const float *q_norm, *k_norm;                /* [k_dim] */
+    const float *sinks;                          /* [head_n] scores without a value */
 
     struct pn_weight lin_qkv, lin_z, lin_beta, lin_alpha, lin_out;
     const float *conv;     /* [channels, conv_kernel] */

@@ -157,7 +157,7 @@ static void attention(const struct pn_model *m, const struct pn_layer *l, struct
 
     struct pn_kv_shape shape = {.head_n = h->kv_head_n, .k_dim = h->k_dim, .v_dim = h->v_dim};
     pn__op_kv_write(s, b, l->kind, l->kv_i, &shape, k, v);
-    pn__op_attention(s, b, l->kind, l->kv_i, &shape, q, h->attn_scale, 0, out);
+    pn__op_attention(s, b, l->kind, l->kv_i, &shape, q, h->attn_scale, 0, NULL, out);
     pn__op_sigmoid_gate(s, out, gate);
     struct pn_matmul o = {.w = &l->o, .out = branch};
     pn__op_matmul(s, attn, &o, 1);

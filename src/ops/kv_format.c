@@ -23,5 +23,6 @@ uint64_t pn__kv_v_offset(enum pn_kv_format f, const struct pn_kv_shape *shape) {
 }
 
 uint64_t pn__kv_layer_bytes(enum pn_kv_format f, const struct pn_kv_shape *shape) {
-    return pn__kv_v_offset(f, shape) + part_bytes(f, shape->head_n, shape->v_dim);
+    uint64_t v_bytes = shape->v_in_k ? 0 : part_bytes(f, shape->head_n, shape->v_dim);
+    return pn__kv_v_offset(f, shape) + v_bytes;
 }

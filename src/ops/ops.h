@@ -62,20 +62,22 @@ struct pn_kv_shape {
     uint32_t head_n; /* KV heads */
     uint32_t k_dim;
     uint32_t v_dim;
+    bool v_in_k; /* V is the first v_dim (<= k_dim) values of K, as stored: there is no row of V */
 };
 
-/* Which page table a layer uses. */
-enum pn_page_kind { PN_PAGE_FULL = 0, PN_PAGE_WINDOW = 1 };
-#define PN_PAGE_KIND_N 2
+/* Which page table a layer uses: keys and values of everything, or of a window only; or, of
+ * everything, the one compressed row from which keys and values of all heads come (latent). */
+enum pn_page_kind { PN_PAGE_FULL = 0, PN_PAGE_WINDOW = 1, PN_PAGE_LATENT = 2 };
+#define PN_PAGE_KIND_N 3
 
 /* Bytes of one head's vector. F32: 4 dim; F16: 2 dim; Q8_0: blocks of 32 (the last one short): all
  * the f16 scales, then all the int8 codes: 2 * ceil(dim / 32) + dim. */
 uint64_t pn__kv_row_bytes(enum pn_kv_format f, uint32_t dim);
 
-/* Bytes of one layer's part of a page: K [head_n][PN_PAGE_TOKENS][k row], then V alike, each
- * rounded up to 64. Layer i of a page starts at i times this. */
+/* Bytes of one layer's part of a page: K [head_n][PN_PAGE_TOKENS][k row], then V alike unless it is
+ * in K, each rounded up to 64. Layer i of a page starts at i times this. */
 uint64_t pn__kv_layer_bytes(enum pn_kv_format f, const struct pn_kv_shape *shape);
-/* Where V starts in a layer's part. */
+/* Where V starts in a layer's part; V in K has no part. */
 uint64_t pn__kv_v_offset(enum pn_kv_format f, const struct pn_kv_shape *shape);
 
 /* A page: data of all layers of its kind, in its own format. */
@@ -251,7 +253,7 @@ void pn__op_rope(struct pn_step *s, const struct pn_rope *rope, struct pn_mat ta
                  struct pn_heads x);
 
 /* Stores K and V rows of the batch in its sequences' pages (layer `layer_i` of `kind`), each in the
- * format of its page. k [rows, head_n, k_dim], v [rows, head_n, v_dim]. */
+ * format of its page. k [rows, head_n, k_dim], v [rows, head_n, v_dim]; V in K: v is not read. */
 void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
                      uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads k,
                      struct pn_heads v);
@@ -259,10 +261,12 @@ void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_k
 /* Causal attention over the pages (the batch's own rows were written before): out[r, h] = softmax
  * over positions t <= pos(r) of scale * q[r, h] . k[t], applied to v. Query head h reads KV head
  * h / (q.head_n / shape.head_n). window > 0: only t > pos(r) - window. K and V are read as stored.
- * Order: groups of PN_GROUP_PAGES pages by absolute position, merged ascending. */
+ * sinks [q.head_n], NULL: none: a score a head that takes its share of the softmax and has no
+ * value. Order: groups of PN_GROUP_PAGES pages by absolute position, merged ascending, the sink
+ * last. */
 void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
                       uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads q,
-                      float scale, uint32_t window, struct pn_heads out);
+                      float scale, uint32_t window, const float *sinks, struct pn_heads out);
 
 /* ---- mixtures of experts: ops_moe.c ---- */
 

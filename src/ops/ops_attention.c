@@ -13,6 +13,7 @@ struct att_op {
     uint32_t layer_i;
     uint32_t window;
     float scale;
+    const float *sinks;
 
     uint32_t head_n;  /* query heads of a tile */
     uint32_t chunk_n; /* tiles that the heads of one KV head take */
@@ -36,6 +37,7 @@ static void write_row(const struct att_op *op, const struct pn_seq *seq, uint32_
         uint64_t index = (uint64_t)h * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS;
         op->s->cpu->kernels.kv_store[page->format](pn__head_at(&op->q, row, h),
                                                    layer + index * k_bytes, op->shape->k_dim);
+        if (op->shape->v_in_k) continue;
         op->s->cpu->kernels.kv_store[page->format](
             pn__head_at(&op->v, row, h), layer + k_part + index * v_bytes, op->shape->v_dim);
     }
@@ -56,7 +58,8 @@ void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_k
                      uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads k,
                      struct pn_heads v) {
     assert(k.head_n == shape->head_n && k.dim == shape->k_dim);
-    assert(v.head_n == shape->head_n && v.dim == shape->v_dim);
+    assert(shape->v_in_k ? shape->v_dim <= shape->k_dim
+                         : v.head_n == shape->head_n && v.dim == shape->v_dim);
     struct att_op op = {
         .s = s, .b = b, .kind = kind, .layer_i = layer_i, .shape = shape, .q = k, .v = v};
     pn__split(s, b->row_n, 1, (uint64_t)b->row_n * shape->head_n * (shape->k_dim + shape->v_dim),
@@ -97,6 +100,7 @@ static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
             .head_n = per_kv - head < op->head_n ? per_kv - head : op->head_n,
             .window = op->window,
             .scale = op->scale,
+            .sinks = op->sinks,
         };
         op->s->cpu->kernels.attention(&tile, &op->s->cpu->slots[thread_i].scratch);
     }
@@ -104,7 +108,7 @@ static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
 
 void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
                       uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads q,
-                      float scale, uint32_t window, struct pn_heads out) {
+                      float scale, uint32_t window, const float *sinks, struct pn_heads out) {
     assert(q.dim == shape->k_dim && out.dim == shape->v_dim && q.head_n == out.head_n);
     assert(q.head_n % shape->head_n == 0);
     assert(q.dim <= s->cpu->config.dim_max && out.dim <= s->cpu->config.dim_max);
@@ -116,7 +120,8 @@ void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_
                         .q = q,
                         .v = out,
                         .scale = scale,
-                        .window = window};
+                        .window = window,
+                        .sinks = sinks};
     uint32_t per_kv = q.head_n / shape->head_n;
     op.head_n = per_kv < PN_ATT_QUERIES ? per_kv : PN_ATT_QUERIES;
     op.chunk_n = (per_kv + op.head_n - 1) / op.head_n;

@@ -48,7 +48,7 @@ struct backend {
 };
 #define BACKEND_ROW_MAX 128
 #define BACKEND_COL_MAX 4096
-#define BACKEND_DIM_MAX 320
+#define BACKEND_DIM_MAX 576
 extern struct pn_cpu_config backend_config; /* of those opened next; what isn't set is above */
 void backend_open(struct backend *b, enum pn_isa isa, uint32_t thread_n);
 void backend_close(struct backend *b);

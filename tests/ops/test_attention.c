@@ -6,6 +6,7 @@
 #define LAYERS 2
 #define LAYER 1 /* the one under test: the other must stay as it was */
 #define UNTOUCHED 0xa5
+#define DIM_MAX BACKEND_DIM_MAX
 
 /* A sequence's K and V as floats, and the pages that they are written to. */
 struct cache {
@@ -14,7 +15,8 @@ struct cache {
     uint32_t pos_n;
     uint32_t window;
     float scale;
-    float *k; /* [pos_n, head_n, k_dim] */
+    float *sinks; /* [q_head_n] or NULL */
+    float *k;     /* [pos_n, head_n, k_dim] */
     float *v;
     float *q; /* [pos_n, q_head_n, k_dim] */
     struct pn_page_view *pages;
@@ -50,7 +52,8 @@ static float *floats_new(struct rng *r, uint64_t n, float scale) {
 static void cache_init(struct cache *c, uint64_t seed, uint32_t pos_n, uint32_t head_n,
                        uint32_t q_head_n, uint32_t k_dim, uint32_t v_dim) {
     struct rng r = {seed};
-    *c = (struct cache){.shape = {head_n, k_dim, v_dim}, .q_head_n = q_head_n, .pos_n = pos_n};
+    *c = (struct cache){
+        .shape = {head_n, k_dim, v_dim, false}, .q_head_n = q_head_n, .pos_n = pos_n};
     c->scale = 1.0f / sqrtf((float)k_dim);
     c->k = floats_new(&r, (uint64_t)pos_n * head_n * k_dim, 3);
     c->v = floats_new(&r, (uint64_t)pos_n * head_n * v_dim, 2);
@@ -62,6 +65,16 @@ static void cache_free(struct cache *c) {
     free(c->k);
     free(c->v);
     free(c->q);
+    free(c->sinks);
+}
+
+/* Sinks far below the scores, among them, and above. */
+static void add_sinks(struct cache *c) {
+    static const float some[] = {-20.0f, 0.5f, 30.0f, 4.0f, -INFINITY};
+    c->sinks = calloc(c->q_head_n, sizeof *c->sinks);
+    assert_non_null(c->sinks);
+    for (uint32_t h = 0; h < c->q_head_n; h++)
+        c->sinks[h] = some[h % PN_ARRAY_N(some)];
 }
 
 static struct pn_heads rows_of(float *x, uint32_t from, uint32_t row_n, uint32_t head_n,
@@ -93,7 +106,7 @@ static void attend_rows(struct backend *b, struct cache *c, uint32_t from, uint3
     struct pn_batch batch = {.seqs = &seq, .seq_n = 1, .row_n = row_n};
     pn__op_attention(&b->step, &batch, PN_PAGE_WINDOW, LAYER, &c->shape,
                      rows_of(c->q, from, row_n, c->q_head_n, c->shape.k_dim), c->scale, c->window,
-                     heads(out, row_n, c->q_head_n, c->shape.v_dim));
+                     c->sinks, heads(out, row_n, c->q_head_n, c->shape.v_dim));
 }
 
 /* Writes all K and V, in batches. */
@@ -107,6 +120,8 @@ static void write_all(struct backend *b, struct cache *c) {
 static void read_vector(const struct cache *c, uint32_t pos, uint32_t head, bool value,
                         double *out) {
     const struct pn_page_view *page = &c->pages[pos / PN_PAGE_TOKENS];
+    uint32_t wanted = value ? c->shape.v_dim : c->shape.k_dim;
+    value = value && !c->shape.v_in_k;
     uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
     uint64_t row_bytes = page->format == PN_KV_F32   ? 4 * dim
                          : page->format == PN_KV_F16 ? 2 * dim
@@ -119,7 +134,7 @@ static void read_vector(const struct cache *c, uint32_t pos, uint32_t head, bool
     const uint8_t *p = page->data + LAYER * pn__kv_layer_bytes(page->format, &c->shape) +
                        (value ? k_part : 0) +
                        (head * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS) * row_bytes;
-    for (uint32_t i = 0; i < dim; i++) {
+    for (uint32_t i = 0; i < wanted; i++) {
         float f;
         uint16_t h;
         if (page->format == PN_KV_F32) {
@@ -142,7 +157,7 @@ static const enum pn_kv_format all_formats[] = {PN_KV_F32, PN_KV_F16, PN_KV_Q8_0
 static void check_stored(const struct cache *c, uint32_t pos, uint32_t head, bool value) {
     uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
     const float *x = (value ? c->v : c->k) + ((uint64_t)pos * c->shape.head_n + head) * dim;
-    double got[256];
+    double got[DIM_MAX];
     read_vector(c, pos, head, value, got);
     for (uint32_t b = 0; b < dim; b += 32) {
         double am = 0;
@@ -200,7 +215,7 @@ static void test_write_non_finite(void **state) {
     for (size_t i = 0; i < PN_ARRAY_N(bad); i++) {
         for (size_t f = 0; f < PN_ARRAY_N(all_formats); f++) {
             struct cache c;
-            double got[256];
+            double got[DIM_MAX];
             cache_init(&c, 7, 3, 1, 1, 40, 40);
             c.k[40 + 33] = bad[i];
             pages_new(&c, &all_formats[f], 1);
@@ -228,10 +243,12 @@ static void test_row_bytes(void **state) {
     assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 24), 26);
     assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 64), 68);
     assert_int_equal(pn__kv_row_bytes(PN_KV_Q8_0, 80), 86);
-    struct pn_kv_shape s = {3, 24, 8};
+    struct pn_kv_shape s = {3, 24, 8, false};
     assert_int_equal(pn__kv_layer_bytes(PN_KV_Q8_0, &s), 3 * 64 * 26 + 3 * 64 * 10);
     s.head_n = 1;
     assert_int_equal(pn__kv_layer_bytes(PN_KV_F32, &s), 64 * 96 + 64 * 32);
+    s.v_in_k = true;
+    assert_int_equal(pn__kv_layer_bytes(PN_KV_F32, &s), 64 * 96);
 }
 
 /* ---- attention ---- */
@@ -243,7 +260,7 @@ static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *o
     uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
     const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * dim;
     double *s = malloc((row + 1) * sizeof *s);
-    double vec[256], max = -HUGE_VAL, score_err = 0, sum = 0, size[256] = {0};
+    double vec[DIM_MAX], max = -HUGE_VAL, score_err = 0, sum = 0, size[DIM_MAX] = {0};
     for (uint32_t t = lo; t <= row; t++) {
         double dot = 0, abs_dot = 0;
         read_vector(c, t, kv_head, false, vec);
@@ -258,6 +275,8 @@ static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *o
         score_err = fmax(score_err, err);
     }
     memset(out, 0, c->shape.v_dim * sizeof *out);
+    if (c->sinks) max = fmax(max, c->sinks[head]);
+    if (c->sinks) sum = exp(c->sinks[head] - max);
     for (uint32_t t = lo; t <= row; t++) {
         double p = exp(s[t] - max);
         sum += p;
@@ -270,7 +289,8 @@ static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *o
     /* Both sums are off by the scores' errors (of s and of max), then by their own roundings: a
      * group's chain of additions, and four for each merge. */
     uint32_t chain_n = row - lo + 1 < 1024 ? row - lo + 1 : 1024;
-    double rel = expm1(2 * score_err) * 2 + (chain_n + chain_n / 16.0 + 16 + 8 * (row / 1024)) * U;
+    uint32_t merge_n = row / 1024 + (c->sinks != NULL);
+    double rel = expm1(2 * score_err) * 2 + (chain_n + chain_n / 16.0 + 16 + 8 * merge_n) * U;
     for (uint32_t i = 0; i < c->shape.v_dim; i++) {
         out[i] /= sum;
         bound[i] = rel * size[i] / sum + 0x1p-120;
@@ -279,7 +299,7 @@ static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *o
 }
 
 static void check_rows(const struct cache *c, uint32_t from, uint32_t row_n, const float *got) {
-    double want[256], bound[256];
+    double want[DIM_MAX], bound[DIM_MAX];
     for (uint32_t r = 0; r < row_n; r++)
         for (uint32_t h = 0; h < c->q_head_n; h++) {
             oracle(c, from + r, h, want, bound);
@@ -322,7 +342,7 @@ static float tree(float lanes[16]) {
 }
 
 static float score_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t t) {
-    double k[256];
+    double k[DIM_MAX];
     float lanes[16] = {0};
     const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * c->shape.k_dim;
     read_vector(c, t, head / (c->q_head_n / c->shape.head_n), false, k);
@@ -335,7 +355,7 @@ static float score_of(const struct cache *c, uint32_t row, uint32_t head, uint32
 static void group_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t from, uint32_t to,
                      float *max, float *sum, float *acc) {
     float lanes[16] = {0};
-    double v[256];
+    double v[DIM_MAX];
     *max = -INFINITY;
     memset(acc, 0, c->shape.v_dim * sizeof *acc);
     for (uint32_t t = from; t <= to; t++)
@@ -352,7 +372,7 @@ static void group_of(const struct cache *c, uint32_t row, uint32_t head, uint32_
 
 static void canonical(const struct cache *c, uint32_t row, uint32_t head, float *out) {
     uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
-    float max = 0, sum = 0, group[256], m, l;
+    float max = 0, sum = 0, group[DIM_MAX], m, l;
     for (uint32_t g = lo / 1024; g <= row / 1024; g++) {
         uint32_t from = g * 1024 > lo ? g * 1024 : lo;
         uint32_t to = g * 1024 + 1023 < row ? g * 1024 + 1023 : row;
@@ -364,6 +384,13 @@ static void canonical(const struct cache *c, uint32_t row, uint32_t head, float 
         for (uint32_t i = 0; !first && i < c->shape.v_dim; i++)
             out[i] = fmaf(group[i], b, out[i] * a);
         max = both;
+    }
+    if (c->sinks) {
+        float both = fmaxf(max, c->sinks[head]);
+        float a = pn__exp(max - both);
+        sum = sum * a + pn__exp(c->sinks[head] - both);
+        for (uint32_t i = 0; i < c->shape.v_dim; i++)
+            out[i] *= a;
     }
     for (uint32_t i = 0; i < c->shape.v_dim; i++)
         out[i] /= sum;
@@ -377,6 +404,7 @@ static void test_definition(void **state) {
         float want[40];
         cache_init(&c, 9000 + w, 2090, 2, 4, 24, 40);
         c.window = windows[w];
+        if (w % 2 == 1) add_sinks(&c);
         pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
         struct backend b;
         backend_open(&b, PN_ISA_REF, 2);
@@ -476,6 +504,38 @@ static void test_many_heads(void **state) {
     cache_free(&c);
 }
 
+/* Every level, lengths that end in and at a group, windows with and without. */
+static void test_sinks(void **state) {
+    (void)state;
+    for (size_t i = 0; i < PN_ARRAY_N(lengths); i++) {
+        struct cache c;
+        cache_init(&c, 4500 + i, lengths[i], 2, 10, 24, 40);
+        c.window = i % 2 ? 40 : 0;
+        add_sinks(&c);
+        pages_new(&c, all_formats, PN_ARRAY_N(all_formats));
+        check_cache(&c);
+        cache_free(&c);
+    }
+}
+
+/* One row a token for all heads, V in it: sizes as real models have them, and such that a block of
+ * Q8_0 has some of both. */
+static void test_latent(void **state) {
+    (void)state;
+    static const uint32_t dims[][2] = {{576, 512}, {32, 24}, {80, 41}, {320, 320}};
+    static const uint32_t per_kv[] = {16, 4, 33, 1};
+    for (size_t i = 0; i < PN_ARRAY_N(dims); i++)
+        for (size_t f = 0; f <= PN_ARRAY_N(all_formats); f++) {
+            struct cache c;
+            bool mixed = f == PN_ARRAY_N(all_formats);
+            cache_init(&c, 4700 + i, i % 2 ? 1030 : 150, 1, per_kv[i], dims[i][0], dims[i][1]);
+            c.shape.v_in_k = true;
+            pages_new(&c, &all_formats[mixed ? 0 : f], mixed ? PN_ARRAY_N(all_formats) : 1);
+            check_cache(&c);
+            cache_free(&c);
+        }
+}
+
 /* Sharp and flat distributions: huge scores, equal scores, one position that takes all. */
 static void test_extreme_scores(void **state) {
     (void)state;
@@ -572,7 +632,8 @@ static void test_beside_others(void **state) {
     pn__op_kv_write(&b.step, &batch, PN_PAGE_WINDOW, LAYER, &c[0].shape, heads(k, row_n, 2, D),
                     heads(v, row_n, 2, D));
     pn__op_attention(&b.step, &batch, PN_PAGE_WINDOW, LAYER, &c[0].shape,
-                     heads(q, row_n, HEADS_Q, D), c[0].scale, 0, heads(out, row_n, HEADS_Q, D));
+                     heads(q, row_n, HEADS_Q, D), c[0].scale, 0, NULL,
+                     heads(out, row_n, HEADS_Q, D));
     for (int i = 0; i < SEQS; i++) {
         float *alone = guarded_new((uint64_t)rows[i] * HEADS_Q * D);
         attend_rows(&b, &c[i], lens[i] - rows[i], rows[i], alone);
@@ -612,7 +673,8 @@ int main(void) {
         cmocka_unit_test(test_write_non_finite), cmocka_unit_test(test_definition),
         cmocka_unit_test(test_lengths),          cmocka_unit_test(test_dims),
         cmocka_unit_test(test_shapes),           cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_many_heads),       cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_many_heads),       cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_latent),           cmocka_unit_test(test_extreme_scores),
         cmocka_unit_test(test_chunks),           cmocka_unit_test(test_beside_others),
         cmocka_unit_test(test_non_finite),
     };

@@ -84,7 +84,7 @@ static struct rows rows_of(const struct pn_att_tile *t, uint32_t pos, bool value
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
     uint64_t k_part = pn__kv_v_offset(page->format, t->shape);
     struct rows r = {.p = layer, .bytes = k_bytes, .dim = t->shape->k_dim, .format = page->format};
-    if (value) {
+    if (value && !t->shape->v_in_k) {
         r.p += k_part;
         r.bytes = pn__kv_row_bytes(page->format, t->shape->v_dim);
         r.dim = t->shape->v_dim;
@@ -546,6 +546,16 @@ static void merge(struct walk *w, uint32_t i) {
     }
 }
 
+/* The head's sink as one more group, without values: what the values so far are to be multiplied
+ * by. */
+static float merge_sink(struct walk *w, uint32_t i) {
+    float sink = w->tile->sinks[w->tile->head_i + i % w->tile->head_n];
+    float max = sink > w->merged_max[i] ? sink : w->merged_max[i];
+    float a = pn__exp(w->merged_max[i] - max);
+    w->merged_sum[i] = w->merged_sum[i] * a + pn__exp(sink - max);
+    return a;
+}
+
 /* Positions from … from + PN_GROUP_TOKENS - 1, as far as a query has any. */
 static void group(struct walk *w, uint32_t from, struct span all) {
     uint32_t dim = w->tile->shape->v_dim;
@@ -579,11 +589,12 @@ static void attention(const struct pn_att_tile *tile, const struct pn_thread_scr
     for (uint32_t i = 0; i < w.query_n; i++) {
         float *out = query_at(&tile->out, tile, i);
         const float *v = scratch->merged_v + (uint64_t)i * tile->shape->v_dim;
+        __m512 a = _mm512_set1_ps(tile->sinks ? merge_sink(&w, i) : 1.0f);
         __m512 sum = _mm512_set1_ps(w.merged_sum[i]);
         for (uint32_t c = 0; c < tile->shape->v_dim; c += 16) {
             __mmask16 mask = first_of_16(tile->shape->v_dim - c);
-            _mm512_mask_storeu_ps(out + c, mask,
-                                  _mm512_div_ps(_mm512_maskz_loadu_ps(mask, v + c), sum));
+            __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, v + c), a);
+            _mm512_mask_storeu_ps(out + c, mask, _mm512_div_ps(x, sum));
         }
     }
 }

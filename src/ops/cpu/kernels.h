@@ -111,6 +111,7 @@ struct pn_att_tile {
     uint32_t head_n; /* row_n * head_n <= PN_ATT_QUERIES */
     uint32_t window; /* 0: none */
     float scale;
+    const float *sinks; /* [q.head_n] or NULL */
 };
 
 /* ---- recurrent layers ---- */
@@ -205,7 +206,8 @@ struct pn_kernels {
      * s = (q.k in lane order) * scale. In each group of PN_GROUP_TOKENS positions that has any for
      * the query: m = max s, p = exp(s - m), l = sum p (lane t mod 16, tree), acc = fmaf(p, v, acc)
      * over t ascending. Merging, ascending: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
-     * L = fmaf(l, b, L * a), A = fmaf(acc, b, A * a). At the end out = A / L. */
+     * L = fmaf(l, b, L * a), A = fmaf(acc, b, A * a). A sink is merged last, as a group of its one
+     * score with l = 1 and acc = 0: L = L * a + b, A = A * a. At the end out = A / L. */
     void (*attention)(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch);
 
     /* Channels [lo, hi): y = fmaf over j ascending, from 0; out = silu(y). Then the state moves. */

@@ -101,7 +101,7 @@ static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool val
     const uint8_t *layer = page->data + t->layer_i * pn__kv_layer_bytes(page->format, t->shape);
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
     uint64_t index = (uint64_t)t->kv_head * PN_PAGE_TOKENS + pos % PN_PAGE_TOKENS;
-    if (!value) return layer + index * k_bytes;
+    if (!value || t->shape->v_in_k) return layer + index * k_bytes;
     uint64_t k_part = pn__kv_v_offset(page->format, t->shape);
     return layer + k_part + index * pn__kv_row_bytes(page->format, t->shape->v_dim);
 }
@@ -139,10 +139,11 @@ static void soften(struct walk *w, uint32_t i, struct span local) {
 static void weigh(struct walk *w, uint32_t from, struct span all) {
     const struct pn_att_tile *t = w->tile;
     uint32_t dim = t->shape->v_dim;
+    uint32_t row_dim = t->shape->v_in_k ? t->shape->k_dim : dim;
     for (uint32_t pos = all.lo; pos <= all.hi; pos++) {
         enum pn_kv_format format;
         const uint8_t *row = row_at(t, pos, true, &format);
-        const float *v = load_row(format, row, w->scratch->k_row, dim);
+        const float *v = load_row(format, row, w->scratch->k_row, row_dim);
         for (uint32_t i = 0; i < w->query_n; i++) {
             if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
             float p = w->scratch->scores[i * PN_GROUP_TOKENS + pos - from];
@@ -171,6 +172,16 @@ static void merge(struct walk *w, uint32_t i) {
     w->merged_sum[i] = fmaf(w->sum[i], b, w->merged_sum[i] * a);
     for (uint32_t c = 0; c < dim; c++)
         all[c] = fmaf(acc[c], b, all[c] * a);
+}
+
+/* The head's sink as one more group, without values: what the values so far are to be multiplied
+ * by. */
+static float merge_sink(struct walk *w, uint32_t i) {
+    float sink = w->tile->sinks[w->tile->head_i + i % w->tile->head_n];
+    float max = sink > w->merged_max[i] ? sink : w->merged_max[i];
+    float a = pn__exp(w->merged_max[i] - max);
+    w->merged_sum[i] = w->merged_sum[i] * a + pn__exp(sink - max);
+    return a;
 }
 
 /* Positions from … from + PN_GROUP_TOKENS - 1, as far as a query has any. */
@@ -206,8 +217,9 @@ static void attention(const struct pn_att_tile *tile, const struct pn_thread_scr
     for (uint32_t i = 0; i < w.query_n; i++) {
         float *out = query_at(&tile->out, tile, i);
         const float *v = scratch->merged_v + i * w.dim_stride;
+        float a = tile->sinks ? merge_sink(&w, i) : 1.0f;
         for (uint32_t c = 0; c < tile->shape->v_dim; c++)
-            out[c] = v[c] / w.merged_sum[i];
+            out[c] = v[c] * a / w.merged_sum[i];
     }
 }
 
