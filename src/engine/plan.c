@@ -37,6 +37,16 @@ static int check_unused(struct model_file *f, struct pn_detail *d) {
     return 0;
 }
 
+static void count_experts(struct model_file *f, const struct pn_model *m) {
+    for (uint32_t i = 0; i < f->h.layer_n; i++) {
+        const struct pn_experts *e = &m->layers[i].experts;
+        if (e->expert_n == 0) continue;
+        f->expert_acts |= 1u << pn__type_info(e->gate.w.type)->act;
+        f->expert_acts |= 1u << pn__type_info(e->up.w.type)->act;
+        f->expert_acts |= 1u << pn__type_info(e->down.w.type)->act;
+    }
+}
+
 static int count_tensors(struct model_file *f, struct pn_detail *d) {
     uint64_t tensor_n = pn__gguf_tensor_n(f->g);
     f->places = pn__calloc(tensor_n, sizeof *f->places);
@@ -54,6 +64,7 @@ static int count_tensors(struct model_file *f, struct pn_detail *d) {
     pn__binder_init(&binder, &s);
     struct pn_model m = {.layers = layers};
     int rc = pn__model_bind(&m, f->family, &f->h, &binder, d);
+    if (rc == 0) count_experts(f, &m);
     pn__free(layers);
     f->vector_bytes = s.floats.used_bytes;
     return rc ? rc : check_unused(f, d);
@@ -150,6 +161,12 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
     };
     s->cpu.pin = o->pin == PN_PIN_ON ||
                  (o->pin == PN_PIN_AUTO && s->cpu.thread_n == pn__cpu_resolve_threads(0));
+    if (f->h.moe.expert_n.value) {
+        s->cpu.expert_max = f->h.moe.expert_n.value;
+        s->cpu.top_k_max = f->h.moe.used_n.value;
+        s->cpu.expert_ff_max = f->h.moe.ff.value;
+        s->cpu.expert_acts = f->expert_acts;
+    }
     if (o->isa != PN_ISA_CHOICE_AUTO && s->cpu.isa != limit) {
         return pn__fail(d, PN_E_UNSUPPORTED, "no %s kernels here: the best level is %s",
                         pn__isa_name(limit), pn__isa_name(s->cpu.isa));

@@ -182,6 +182,20 @@ static void next_token(pn_engine *e, struct pn_session *s) {
     }
 }
 
+/* A router that got something else than finite numbers ends the request, also where no logits are
+ * wanted: what stands in the cache behind such a row is of no use. */
+static int check_routers(pn_engine *e, struct pn_session *s, struct pn_step *step) {
+    if (!e->b.work.route.faults) return 0;
+    for (uint32_t i = 0; i < s->step_row_n; i++) {
+        uint32_t fault = pn__step_fetch_fault(step, &e->b.work.route, s->step_row_i + i);
+        if (fault == 0) continue;
+        return pn__fail(&s->done.detail, PN_E_NUMERIC,
+                        "the router of block %u got no finite numbers at position %u", fault - 1,
+                        s->length + i);
+    }
+    return 0;
+}
+
 /* Fetches the session's rows of logits and shows them. A row with anything but finite numbers in it
  * ends the request before anybody sees it, whoever chooses the tokens. */
 static int fetch_rows(pn_engine *e, struct pn_session *s, struct pn_step *step) {
@@ -203,7 +217,8 @@ static int fetch_rows(pn_engine *e, struct pn_session *s, struct pn_step *step) 
 }
 
 static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
-    int rc = fetch_rows(e, s, step);
+    int rc = check_routers(e, s, step);
+    if (rc == 0) rc = fetch_rows(e, s, step);
     s->length += s->step_row_n;
     s->pending_n = 0;
     bool at_end = true;

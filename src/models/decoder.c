@@ -30,12 +30,13 @@ int pn__bind_ffn(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b
                  struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;
     struct pn_layer *l = &m->layers[layer_i];
-    int rc = pn__bind_weight(b, layer_i, "ffn_gate.weight", h->embd, h->ff, false, d, &l->gate);
+    if (pn__layer_expert_n(h, layer_i)) return pn__bind_moe(m, layer_i, b, d);
+    uint32_t ff = pn__layer_u32(&h->ff, layer_i);
+    if (ff == 0) return 0;
+    int rc = pn__bind_weight(b, layer_i, "ffn_gate.weight", h->embd, ff, false, d, &l->gate);
+    if (rc == 0) rc = pn__bind_weight(b, layer_i, "ffn_up.weight", h->embd, ff, false, d, &l->up);
     if (rc == 0) {
-        rc = pn__bind_weight(b, layer_i, "ffn_up.weight", h->embd, h->ff, false, d, &l->up);
-    }
-    if (rc == 0) {
-        rc = pn__bind_weight(b, layer_i, "ffn_down.weight", h->ff, h->embd, false, d, &l->down);
+        rc = pn__bind_weight(b, layer_i, "ffn_down.weight", ff, h->embd, false, d, &l->down);
     }
     return rc;
 }
@@ -49,10 +50,22 @@ void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_
     w->k = pn__mat_take(a, row_max, (uint64_t)h->kv_head_n * h->k_dim);
     w->v = pn__mat_take(a, row_max, (uint64_t)h->kv_head_n * h->v_dim);
     w->attn = pn__mat_take(a, row_max, (uint64_t)h->head_n * h->v_dim);
-    w->ff_gate = pn__mat_take(a, row_max, h->ff);
-    w->ff_up = pn__mat_take(a, row_max, h->ff);
+    uint32_t ff = h->ff.value > h->moe.shared_ff ? h->ff.value : h->moe.shared_ff;
+    w->ff_gate = pn__mat_take(a, row_max, ff);
+    w->ff_up = pn__mat_take(a, row_max, ff);
+    pn__layout_moe(h, row_max, a, w);
     w->rope = pn__mat_take(a, row_max, h->rope.dim_n);
     if (h->window != 0) w->rope_local = pn__mat_take(a, row_max, h->rope_local.dim_n);
+}
+
+/* Of q or k, where the layer has one: by head, or over all heads at once. */
+static void norm_qk(const struct pn_hparams *h, const float *w, struct pn_step *s,
+                    struct pn_mat all, struct pn_heads heads) {
+    if (!w) return;
+    if (h->qk_norm_whole)
+        pn__op_rms_norm(s, all, w, h->eps, all);
+    else
+        pn__op_rms_norm_heads(s, heads, w, h->eps);
 }
 
 static void attention(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
@@ -75,8 +88,8 @@ static void attention(const struct pn_model *m, const struct pn_layer *l, struct
     struct pn_heads q = pn__mat_heads(qkv[0].out, 0, h->head_n, h->k_dim, h->k_dim);
     struct pn_heads k = pn__mat_heads(qkv[1].out, 0, h->kv_head_n, h->k_dim, h->k_dim);
     struct pn_heads v = pn__mat_heads(qkv[2].out, 0, h->kv_head_n, h->v_dim, h->v_dim);
-    if (l->q_norm) pn__op_rms_norm_heads(s, q, l->q_norm, h->eps);
-    if (l->k_norm) pn__op_rms_norm_heads(s, k, l->k_norm, h->eps);
+    norm_qk(h, l->q_norm, s, qkv[0].out, q);
+    norm_qk(h, l->k_norm, s, qkv[1].out, k);
     const struct pn_rope *rope = local ? &h->rope_local : &h->rope;
     struct pn_mat table = pn__mat_rows(local ? w->rope_local : w->rope, n);
     pn__op_rope(s, rope, table, q);
@@ -96,6 +109,11 @@ static void attention(const struct pn_model *m, const struct pn_layer *l, struct
 
 void pn__layer_ffn(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
                    const struct pn_batch *b, const struct pn_work *w) {
+    if (l->experts.expert_n) {
+        pn__layer_moe(m, l, s, b, w);
+        return;
+    }
+    if (l->gate.row_n == 0) return;
     const struct pn_hparams *h = &m->h;
     uint32_t n = b->row_n;
     struct pn_mat normed = pn__mat_rows(w->normed, n);
@@ -103,8 +121,8 @@ void pn__layer_ffn(const struct pn_model *m, const struct pn_layer *l, struct pn
 
     pn__op_rms_norm(s, w->x, l->ffn_norm, h->eps, normed);
     struct pn_matmul in[] = {
-        {.w = &l->gate, .out = pn__mat_rows(w->ff_gate, n)},
-        {.w = &l->up, .out = pn__mat_rows(w->ff_up, n)},
+        {.w = &l->gate, .out = pn__mat_cols(pn__mat_rows(w->ff_gate, n), l->gate.row_n)},
+        {.w = &l->up, .out = pn__mat_cols(pn__mat_rows(w->ff_up, n), l->up.row_n)},
     };
     pn__op_matmul(s, normed, in, 2);
     pn__op_glu(s, h->ffn_act, in[0].out, in[1].out, in[0].out);

@@ -40,6 +40,52 @@ int pn__hp_u32(const struct pn_gguf *g, const char *suffix, bool need, uint32_t 
     return 0;
 }
 
+/* A list has a number for every block of the file, those that don't run included. */
+static int read_list(const char *key, const struct pn_gguf_arr *list, uint32_t max,
+                     const struct pn_hparams *h, struct pn_layer_u32 *out, struct pn_detail *d) {
+    uint32_t block_n = h->layer_n + h->unused_layer_n;
+    bool whole =
+        list->type <= PN_GGUF_I32 || list->type == PN_GGUF_U64 || list->type == PN_GGUF_I64;
+    if (!whole || list->n != block_n) {
+        return pn__fail(d, PN_E_FORMAT,
+                        "key '%s' is a list of %llu %s; %u whole numbers, one a block, are right",
+                        key, (unsigned long long)list->n, pn__gguf_type_name(list->type), block_n);
+    }
+    *out = (struct pn_layer_u32){.list = *list};
+    for (uint64_t i = 0; i < list->n; i++) {
+        int64_t value = pn__gguf_arr_i64(list, i);
+        if (value < 0 || value > max) {
+            return pn__fail(d, PN_E_FORMAT, "key '%s' is %lld for block %llu; 0 to %u are right",
+                            key, (long long)value, (unsigned long long)i, max);
+        }
+        if (i < h->layer_n && value > out->value) out->value = (uint32_t)value;
+    }
+    return 0;
+}
+
+int pn__hp_layers(const struct pn_gguf *g, const char *suffix, bool need, uint32_t max,
+                  const struct pn_hparams *h, struct pn_layer_u32 *out, struct pn_detail *d) {
+    char key[256];
+    struct pn_gguf_arr list;
+    int rc = key_of(g, suffix, key, d);
+    if (rc) return rc;
+    int64_t i = pn__gguf_kv_index(g, key);
+    if (i < 0 || pn__gguf_kv_type(g, (uint64_t)i) != PN_GGUF_ARRAY) {
+        out->list.n = 0;
+        return pn__hp_u32(g, suffix, need, max, &out->value, d);
+    }
+    rc = pn__gguf_get_arr(g, key, &list, d);
+    return rc < 0 ? rc : read_list(key, &list, max, h, out, d);
+}
+
+int pn__hp_bool(const struct pn_gguf *g, const char *suffix, bool *out, struct pn_detail *d) {
+    char key[256];
+    int rc = key_of(g, suffix, key, d);
+    if (rc) return rc;
+    rc = pn__gguf_get_bool(g, key, out, d);
+    return rc < 0 ? rc : 0;
+}
+
 int pn__hp_f32(const struct pn_gguf *g, const char *suffix, bool need, float *out,
                struct pn_detail *d) {
     char key[256];
@@ -165,18 +211,16 @@ static int read_layers(const struct pn_gguf *g, struct pn_hparams *h, struct pn_
 
 int pn__hparams_decoder(const struct pn_gguf *g, bool neox, struct pn_hparams *h,
                         struct pn_detail *d) {
-    uint32_t experts = 0;
+    struct pn_layer_u32 *expert_n = &h->moe.expert_n;
     int rc = read_layers(g, h, d);
-    if (rc == 0) rc = pn__hp_u32(g, "expert_count", false, UINT32_MAX, &experts, d);
+    if (rc == 0) rc = pn__hp_layers(g, "expert_count", false, PN_EXPERT_MAX, h, expert_n, d);
     if (rc == 0) rc = pn__hp_u32(g, "context_length", true, CTX_MAX, &h->ctx_train, d);
     if (rc == 0) rc = pn__hp_u32(g, "embedding_length", true, WIDTH_MAX, &h->embd, d);
-    if (rc == 0) rc = pn__hp_u32(g, "feed_forward_length", true, WIDTH_MAX, &h->ff, d);
+    /* Where all blocks have experts, the dense width is of no use and may be absent or 0. */
+    bool dense = expert_n->value == 0;
+    if (rc == 0) rc = pn__hp_layers(g, "feed_forward_length", dense, WIDTH_MAX, h, &h->ff, d);
     if (rc == 0) rc = pn__hp_u32(g, "attention.head_count", true, HEAD_MAX, &h->head_n, d);
     if (rc) return rc;
-    if (experts != 0) {
-        return pn__fail(d, PN_E_UNSUPPORTED,
-                        "a mixture of %u experts; this build runs dense models only", experts);
-    }
     h->kv_head_n = h->head_n;
     h->k_dim = h->embd / h->head_n;
     h->v_dim = h->k_dim;

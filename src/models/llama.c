@@ -1,8 +1,11 @@
-/* llama: the plain decoder. Biases are optional; rope pairs neighbours. */
+/* llama: the plain decoder, or with experts in place of the feed-forward (Mixtral). Biases are
+ * optional; rope pairs neighbours. */
 #include "models/model.h"
 
 static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d) {
-    return pn__hparams_decoder(g, false, h, d);
+    int rc = pn__hparams_decoder(g, false, h, d);
+    h->moe.router = pn__router_softmax(true);
+    return rc ? rc : pn__hparams_moe(g, "feed_forward_length", h, d);
 }
 
 static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
@@ -28,6 +31,7 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
 
 const struct pn_family pn__family_llama = {
     .arch = "llama",
+    .takes_experts = true,
     .hparams = hparams,
     .bind_layer = bind_layer,
     .layout = pn__layout_decoder,

@@ -5,7 +5,8 @@
 #include <string.h>
 
 static const struct pn_family *const families[] = {
-    &pn__family_llama, &pn__family_qwen2, &pn__family_qwen3, &pn__family_gemma3, &pn__family_qwen35,
+    &pn__family_llama,  &pn__family_qwen2, &pn__family_qwen3,    &pn__family_gemma3,
+    &pn__family_qwen35, &pn__family_olmoe, &pn__family_qwen3moe, &pn__family_qwen35moe,
 };
 
 int pn__family_find(const struct pn_gguf *g, struct pn_detail *d, const struct pn_family **out) {
@@ -32,6 +33,10 @@ int pn__model_hparams(const struct pn_gguf *g, const struct pn_family *f, struct
     memset(h, 0, sizeof *h);
     int rc = f->hparams(g, h, d);
     if (rc) return rc;
+    if (h->moe.expert_n.value != 0 && !f->takes_experts) {
+        return pn__fail(d, PN_E_UNSUPPORTED, "a mixture of %u experts; '%s' runs dense only",
+                        h->moe.expert_n.value, f->arch);
+    }
     const struct pn_gguf_tensor *t = pn__gguf_find(g, "token_embd.weight");
     if (!t) return pn__fail(d, PN_E_FORMAT, "tensor 'token_embd.weight' is missing");
     if (t->dims[1] == 0 || t->dims[1] > (1u << 24)) {
@@ -83,7 +88,8 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
 }
 
 uint32_t pn__model_col_max(const struct pn_hparams *h) {
-    uint32_t n = max_u32(max_u32(h->embd, h->ff), h->head_n * h->v_dim);
+    uint32_t n = max_u32(max_u32(h->embd, h->ff.value), h->head_n * h->v_dim);
+    if (h->moe.expert_n.value) n = max_u32(n, max_u32(h->moe.ff.value, h->moe.shared_ff));
     return max_u32(n, h->lin_v_head_n * h->lin_dim);
 }
 
@@ -100,6 +106,14 @@ int pn__bind_weight(const struct pn_binder *b, uint32_t layer_i, const char *suf
     char name[64];
     name_of(layer_i, suffix, name);
     return b->weight(b->user, name, col_n, row_n, optional, d, out);
+}
+
+int pn__bind_stack(const struct pn_binder *b, uint32_t layer_i, const char *suffix, uint32_t col_n,
+                   uint32_t row_n, uint32_t n, bool optional, struct pn_detail *d,
+                   struct pn_expert_part *out) {
+    char name[64];
+    name_of(layer_i, suffix, name);
+    return b->stack(b->user, name, col_n, row_n, n, optional, d, out);
 }
 
 int pn__bind_vector(const struct pn_binder *b, uint32_t layer_i, const char *suffix, uint64_t n,
@@ -166,6 +180,9 @@ void pn__model_forward(const struct pn_model *m, struct pn_step *s, const struct
     if (w.rope_local.data) {
         pn__op_rope_table(s, &h->rope_local, b->positions, pn__mat_rows(w.rope_local, b->row_n));
     }
+    w.route.row_n = b->row_n;
+    w.route.weights.row_n = b->row_n;
+    if (w.route.ids) pn__op_route_clear(s, &w.route);
     for (uint32_t i = 0; i < h->layer_n; i++) {
         m->family->layer(m, &m->layers[i], s, b, &w);
     }

@@ -15,18 +15,39 @@
 #include "gguf/gguf.h"
 #include "ops/ops.h"
 
+/* A number that files give for the whole model or layer by layer. */
+struct pn_layer_u32 {
+    uint32_t value;          /* of every layer without a list; the highest of a list */
+    struct pn_gguf_arr list; /* n 0: none */
+};
+static inline uint32_t pn__layer_u32(const struct pn_layer_u32 *v, uint32_t layer_i) {
+    return v->list.n ? (uint32_t)pn__gguf_arr_i64(&v->list, layer_i) : v->value;
+}
+
+/* Mixtures of experts; expert_n.value 0: none. */
+struct pn_moe_hparams {
+    struct pn_layer_u32 expert_n; /* 0 in a layer: a dense one */
+    struct pn_layer_u32 used_n;   /* experts that a token uses */
+    struct pn_layer_u32 ff;       /* of one expert */
+    uint32_t dense_lead_n;        /* so many first layers are dense */
+    uint32_t shared_ff;           /* of the shared expert; 0: none */
+    struct pn_router router;      /* all but expert_n, top_k and the bias */
+};
+
 struct pn_hparams {
     uint32_t layer_n;        /* that run; blocks of the file beyond are `unused_layer_n` */
     uint32_t unused_layer_n; /* trailing multi-token-prediction blocks */
     uint32_t ctx_train;
     uint32_t embd;
-    uint32_t ff;
+    struct pn_layer_u32 ff; /* of dense layers; 0: a layer without a feed-forward */
+    struct pn_moe_hparams moe;
     uint32_t vocab; /* rows of token_embd */
     uint32_t head_n;
     uint32_t kv_head_n;
     uint32_t k_dim;
     uint32_t v_dim;
-    bool q_gated; /* the q projection yields a gate of k_dim beside each query head */
+    bool qk_norm_whole; /* q_norm and k_norm are as wide as all heads together */
+    bool q_gated;       /* the q projection yields a gate of k_dim beside each query head */
     float eps;
     float attn_scale; /* of q.k */
     float q_scale;    /* of q before that; 1 */
@@ -52,8 +73,15 @@ struct pn_layer {
     const float *q_bias, *k_bias, *v_bias, *o_bias;
     const float *attn_norm, *ffn_norm;           /* [embd] */
     const float *attn_post_norm, *ffn_post_norm; /* [embd] */
-    const float *q_norm, *k_norm;                /* [k_dim] */
+    const float *q_norm, *k_norm;                /* [k_dim], or of all heads */
     const float *sinks;                          /* [head_n] scores without a value */
+
+    struct pn_experts experts; /* expert_n 0: the layer is dense */
+    struct pn_router router;
+    struct pn_weight router_in; /* [expert_n, embd] */
+    const float *router_bias;   /* [expert_n] */
+    struct pn_weight shared_gate, shared_up, shared_down;
+    struct pn_weight shared_in; /* [1, embd] its sigmoid scales the shared expert */
 
     struct pn_weight lin_qkv, lin_z, lin_beta, lin_alpha, lin_out;
     const float *conv;     /* [channels, conv_kernel] */
@@ -82,6 +110,9 @@ struct pn_model {
 struct pn_binder {
     int (*weight)(void *user, const char *name, uint32_t col_n, uint32_t row_n, bool optional,
                   struct pn_detail *d, struct pn_weight *out);
+    /* n matrices in one tensor, each [row_n, col_n]. */
+    int (*stack)(void *user, const char *name, uint32_t col_n, uint32_t row_n, uint32_t n,
+                 bool optional, struct pn_detail *d, struct pn_expert_part *out);
     /* An F32, F16 or BF16 tensor of n values in all, as floats. */
     int (*vector)(void *user, const char *name, uint64_t n, bool optional, struct pn_detail *d,
                   const float **out);
@@ -99,6 +130,12 @@ struct pn_work {
     struct pn_mat attn; /* [row_max, head_n * v_dim] */
     struct pn_mat ff_gate;
     struct pn_mat ff_up;
+    struct pn_mat router;    /* [row_max, experts] logits */
+    struct pn_mat shared_in; /* [row_max, 1] the shared expert's gate */
+    struct pn_route route;   /* of the layer under way */
+    /* Told each layer's routing, before its experts run; NULL: nobody asks. */
+    void (*on_route)(void *user, struct pn_step *s, uint32_t layer_i, const struct pn_route *route);
+    void *on_route_user;
     struct pn_mat lin_in;  /* [row_max, channels] */
     struct pn_mat lin_mix; /* [row_max, channels] after the convolution */
     struct pn_mat lin_z;
@@ -113,6 +150,7 @@ struct pn_work {
 
 struct pn_family {
     const char *arch; /* general.architecture */
+    bool takes_experts;
     int (*hparams)(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d);
     int (*bind_layer)(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                       struct pn_detail *d);
@@ -144,6 +182,8 @@ uint64_t pn__model_state_bytes(const struct pn_hparams *h);
 /* Longest matmul input and longest head, for the backend's scratch. */
 uint32_t pn__model_col_max(const struct pn_hparams *h);
 uint32_t pn__model_dim_max(const struct pn_hparams *h);
+/* Experts of a layer; 0: it is dense. */
+uint32_t pn__layer_expert_n(const struct pn_hparams *h, uint32_t layer_i);
 
 void pn__model_layout(const struct pn_family *f, const struct pn_hparams *h, uint32_t row_max,
                       uint32_t out_max, struct pn_arena *a, struct pn_work *w);
@@ -157,6 +197,11 @@ void pn__model_forward(const struct pn_model *m, struct pn_step *s, const struct
 struct pn_mat pn__mat_take(struct pn_arena *a, uint32_t row_n, uint64_t col_n);
 static inline struct pn_mat pn__mat_rows(struct pn_mat m, uint32_t row_n) {
     m.row_n = row_n;
+    return m;
+}
+/* The first columns. */
+static inline struct pn_mat pn__mat_cols(struct pn_mat m, uint32_t col_n) {
+    m.col_n = col_n;
     return m;
 }
 /* Columns [col, col + head_n * dim) seen as heads that lie `head_stride` apart. */
@@ -174,6 +219,12 @@ static inline struct pn_heads pn__mat_heads(struct pn_mat m, uint64_t col, uint3
  */
 int pn__hp_u32(const struct pn_gguf *g, const char *suffix, bool need, uint32_t max, uint32_t *out,
                struct pn_detail *d) PN_MUST_CHECK;
+/* The same for a key that may be a list with a number for each block of the file. */
+int pn__hp_layers(const struct pn_gguf *g, const char *suffix, bool need, uint32_t max,
+                  const struct pn_hparams *h, struct pn_layer_u32 *out,
+                  struct pn_detail *d) PN_MUST_CHECK;
+int pn__hp_bool(const struct pn_gguf *g, const char *suffix, bool *out,
+                struct pn_detail *d) PN_MUST_CHECK;
 int pn__hp_f32(const struct pn_gguf *g, const char *suffix, bool need, float *out,
                struct pn_detail *d) PN_MUST_CHECK;
 bool pn__hp_has(const struct pn_gguf *g, const char *suffix);
@@ -183,17 +234,43 @@ bool pn__hp_has(const struct pn_gguf *g, const char *suffix);
 int pn__hparams_decoder(const struct pn_gguf *g, bool neox, struct pn_hparams *h,
                         struct pn_detail *d) PN_MUST_CHECK;
 
+/* softmax over all experts; `normalise`: the chosen ones' weights sum to 1. */
+struct pn_router pn__router_softmax(bool normalise);
+/* The keys of a mixture, checked; after pn__hparams_decoder. h->moe.router holds the family's way
+ * (gating, normalise, scale), which keys of the file overrule. `ff_suffix`: the key of an expert's
+ * width where expert_feed_forward_length is absent; NULL: that one is needed. */
+int pn__hparams_moe(const struct pn_gguf *g, const char *ff_suffix, struct pn_hparams *h,
+                    struct pn_detail *d) PN_MUST_CHECK;
+
 int pn__bind_weight(const struct pn_binder *b, uint32_t layer_i, const char *suffix, uint32_t col_n,
                     uint32_t row_n, bool optional, struct pn_detail *d,
                     struct pn_weight *out) PN_MUST_CHECK;
+int pn__bind_stack(const struct pn_binder *b, uint32_t layer_i, const char *suffix, uint32_t col_n,
+                   uint32_t row_n, uint32_t n, bool optional, struct pn_detail *d,
+                   struct pn_expert_part *out) PN_MUST_CHECK;
 int pn__bind_vector(const struct pn_binder *b, uint32_t layer_i, const char *suffix, uint64_t n,
                     bool optional, struct pn_detail *d, const float **out) PN_MUST_CHECK;
 
 /* q, k, v, o, their norms and biases; gate, up, down. For blocks as llama's. */
 int pn__bind_attention(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                        uint32_t q_rows, struct pn_detail *d) PN_MUST_CHECK;
+/* Of a dense layer, or the layer's experts with their router. */
 int pn__bind_ffn(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                  struct pn_detail *d) PN_MUST_CHECK;
+int pn__bind_moe(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
+                 struct pn_detail *d) PN_MUST_CHECK;
+
+/* qwen3's blocks, and qwen35's; qwen3moe and qwen35moe have the same but for the feed-forward. */
+int pn__bind_qwen3(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
+                   struct pn_detail *d) PN_MUST_CHECK;
+int pn__hparams_qwen35(const struct pn_gguf *g, struct pn_hparams *h,
+                       struct pn_detail *d) PN_MUST_CHECK;
+int pn__bind_qwen35(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
+                    struct pn_detail *d) PN_MUST_CHECK;
+void pn__layout_qwen35(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
+                       struct pn_work *w);
+void pn__layer_qwen35(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
+                      const struct pn_batch *b, const struct pn_work *w);
 
 void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
                         struct pn_work *w);
@@ -201,8 +278,14 @@ void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_
  * the optional parts (biases, head norms, post norms) that the layer has. */
 void pn__layer_decoder(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
                        const struct pn_batch *b, const struct pn_work *w);
-/* x += down(act(gate(normed)) * up(normed)), normed = x behind ffn_norm. */
+void pn__layout_moe(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
+                    struct pn_work *w);
+/* x += down(act(gate(normed)) * up(normed)), normed = x behind ffn_norm; or the experts' sum. */
 void pn__layer_ffn(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
+                   const struct pn_batch *b, const struct pn_work *w);
+
+/* x += the experts' weighted sum, and the shared expert, of normed rows. */
+void pn__layer_moe(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
                    const struct pn_batch *b, const struct pn_work *w);
 
 extern const struct pn_family pn__family_llama;
@@ -210,5 +293,8 @@ extern const struct pn_family pn__family_qwen2;
 extern const struct pn_family pn__family_qwen3;
 extern const struct pn_family pn__family_gemma3;
 extern const struct pn_family pn__family_qwen35;
+extern const struct pn_family pn__family_qwen3moe;
+extern const struct pn_family pn__family_olmoe;
+extern const struct pn_family pn__family_qwen35moe;
 
 #endif

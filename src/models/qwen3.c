@@ -5,8 +5,7 @@ static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_deta
     return pn__hparams_decoder(g, true, h, d);
 }
 
-static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
-                      struct pn_detail *d) {
+int pn__bind_qwen3(struct pn_model *m, uint32_t i, const struct pn_binder *b, struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;
     struct pn_layer *l = &m->layers[i];
     int rc = pn__bind_attention(m, i, b, h->head_n * h->k_dim, d);
@@ -20,7 +19,7 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
 const struct pn_family pn__family_qwen3 = {
     .arch = "qwen3",
     .hparams = hparams,
-    .bind_layer = bind_layer,
+    .bind_layer = pn__bind_qwen3,
     .layout = pn__layout_decoder,
     .layer = pn__layer_decoder,
 };

@@ -1,4 +1,4 @@
-/* qwen35 (dense): three gated delta-net layers to one layer of gated attention.
+/* qwen35 and qwen35moe: three gated delta-net layers to one layer of gated attention.
  *
  * A recurrent layer projects q, k and v at once, runs them through a short causal convolution,
  * normalises q and k to unit length and applies the gated delta rule (arXiv:2412.06464); its output
@@ -17,22 +17,21 @@ static uint32_t channels(const struct pn_hparams *h) {
 
 static int check_linear(const struct pn_hparams *h, uint32_t inner, struct pn_detail *d) {
     if (h->conv_kernel < 2 || h->conv_kernel > 16) {
-        return pn__fail(d, PN_E_UNSUPPORTED, "qwen35.ssm.conv_kernel is %u; 2 to 16 run",
-                        h->conv_kernel);
+        return pn__fail(d, PN_E_UNSUPPORTED, "ssm.conv_kernel is %u; 2 to 16 run", h->conv_kernel);
     }
     if (h->lin_v_head_n % h->lin_k_head_n != 0) {
         return pn__fail(d, PN_E_FORMAT, "%u value heads can't share %u key heads", h->lin_v_head_n,
                         h->lin_k_head_n);
     }
     if ((uint64_t)h->lin_v_head_n * h->lin_dim != inner) {
-        return pn__fail(d, PN_E_FORMAT, "qwen35.ssm.inner_size is %u, but %u heads of %u make %llu",
-                        inner, h->lin_v_head_n, h->lin_dim,
+        return pn__fail(d, PN_E_FORMAT, "ssm.inner_size is %u, but %u heads of %u make %llu", inner,
+                        h->lin_v_head_n, h->lin_dim,
                         (unsigned long long)h->lin_v_head_n * h->lin_dim);
     }
     return 0;
 }
 
-static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d) {
+int pn__hparams_qwen35(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d) {
     uint32_t inner = 0;
     h->full_period = FULL_EVERY_DEFAULT;
     int rc = pn__hparams_decoder(g, true, h, d);
@@ -45,11 +44,11 @@ static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_deta
     if (rc) return rc;
     if (pn__hp_has(g, "attention.recurrent_layers")) {
         return pn__fail(d, PN_E_UNSUPPORTED,
-                        "qwen35.attention.recurrent_layers: a list of recurrent layers; only a "
+                        "attention.recurrent_layers: a list of recurrent layers; only a "
                         "regular interval runs");
     }
     if (h->full_period == 0) {
-        return pn__fail(d, PN_E_FORMAT, "qwen35.full_attention_interval is 0");
+        return pn__fail(d, PN_E_FORMAT, "full_attention_interval is 0");
     }
     if (h->k_dim != h->v_dim) {
         return pn__fail(d, PN_E_UNSUPPORTED, "qwen35 heads of %u keys and %u values", h->k_dim,
@@ -91,8 +90,8 @@ static int bind_linear(struct pn_model *m, uint32_t i, const struct pn_binder *b
     return rc;
 }
 
-static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
-                      struct pn_detail *d) {
+int pn__bind_qwen35(struct pn_model *m, uint32_t i, const struct pn_binder *b,
+                    struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;
     struct pn_layer *l = &m->layers[i];
     int rc;
@@ -114,8 +113,8 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
     return rc;
 }
 
-static void layout(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
-                   struct pn_work *w) {
+void pn__layout_qwen35(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
+                       struct pn_work *w) {
     uint64_t inner = (uint64_t)h->lin_v_head_n * h->lin_dim;
     pn__layout_decoder(h, row_max, a, w);
     w->lin_in = pn__mat_take(a, row_max, channels(h));
@@ -203,8 +202,8 @@ static void linear(const struct pn_model *m, const struct pn_layer *l, struct pn
     pn__op_add(s, w->x, branch);
 }
 
-static void layer(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
-                  const struct pn_batch *b, const struct pn_work *w) {
+void pn__layer_qwen35(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
+                      const struct pn_batch *b, const struct pn_work *w) {
     if (l->recurrent) {
         linear(m, l, s, b, w);
     } else {
@@ -215,8 +214,24 @@ static void layer(const struct pn_model *m, const struct pn_layer *l, struct pn_
 
 const struct pn_family pn__family_qwen35 = {
     .arch = "qwen35",
-    .hparams = hparams,
-    .bind_layer = bind_layer,
-    .layout = layout,
-    .layer = layer,
+    .hparams = pn__hparams_qwen35,
+    .bind_layer = pn__bind_qwen35,
+    .layout = pn__layout_qwen35,
+    .layer = pn__layer_qwen35,
+};
+
+static int hparams_moe(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d) {
+    int rc = pn__hparams_qwen35(g, h, d);
+    h->moe.router = pn__router_softmax(true);
+    return rc ? rc : pn__hparams_moe(g, NULL, h, d);
+}
+
+/* The same blocks with a mixture of experts and a gated shared expert. */
+const struct pn_family pn__family_qwen35moe = {
+    .arch = "qwen35moe",
+    .takes_experts = true,
+    .hparams = hparams_moe,
+    .bind_layer = pn__bind_qwen35,
+    .layout = pn__layout_qwen35,
+    .layer = pn__layer_qwen35,
 };

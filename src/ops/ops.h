@@ -324,8 +324,9 @@ uint32_t pn__step_fetch_fault(struct pn_step *s, const struct pn_route *route, u
 struct pn_expert_part {
     struct pn_weight w; /* expert 0's; type and shape are those of all */
     uint64_t expert_bytes;
-    const float *scales; /* [expert_n] in place of w.scale, or NULL */
-    const float *bias;   /* [expert_n, w.row_n], or NULL */
+    const float *scales;  /* [expert_n] in place of w.scale, or NULL */
+    const float *bias;    /* expert 0's [w.row_n], or NULL */
+    uint64_t bias_stride; /* floats from one expert's to the next */
 };
 
 /* Where one expert's matrices lie while a store moves experts about. */

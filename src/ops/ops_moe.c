@@ -121,7 +121,7 @@ static struct pn_weight weight_of(const struct pn_experts *e, enum which which, 
 
 static const float *bias_of(const struct pn_experts *e, enum which which, uint32_t id) {
     const struct pn_expert_part *p = part_of(e, which);
-    return p->bias ? p->bias + (uint64_t)id * p->w.row_n : NULL;
+    return p->bias ? p->bias + id * p->bias_stride : NULL;
 }
 
 /* Places that a group takes: whole tiles, which a kernel reads. */

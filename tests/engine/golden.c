@@ -61,6 +61,7 @@ bool golden_load(const char *name, bool is_long, struct golden *out) {
         json_t *entry = json_object_get(all, name);
         json_t *part = is_long ? json_object_get(entry, "long") : entry;
         if (part) fill(entry, part, folders[i], out);
+        out->mixture = strstr(name, "moe") != NULL;
         json_decref(all);
         if (part) return true;
     }

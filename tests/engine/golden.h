@@ -23,6 +23,7 @@ struct golden {
     size_t row_n;
     double kl; /* reference_engine_kl; 0 where the model is float */
     bool exact_weights;
+    bool mixture; /* of experts */
 };
 
 /* One entry, or its "long" part. Returns false when it isn't in either place; a broken file fails

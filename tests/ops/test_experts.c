@@ -72,7 +72,8 @@ static void one_matmul(struct backend *b, const struct pn_expert_part *p, uint32
     struct pn_weight w = p->w;
     w.data += id * p->expert_bytes;
     if (p->scales) w.scale = p->scales[id];
-    struct pn_matmul part = {&w, p->bias ? p->bias + id * w.row_n : NULL, mat(out, 1, w.row_n)};
+    struct pn_matmul part = {&w, p->bias ? p->bias + id * p->bias_stride : NULL,
+                             mat(out, 1, w.row_n)};
     pn__op_matmul(&b->step, mat(x, 1, w.col_n), &part, 1);
 }
 
@@ -169,6 +170,8 @@ static void test_bias_scale_act(void **state) {
     t->e.gate.bias = t->biases;
     t->e.up.bias = t->biases + 40;
     t->e.down.bias = t->biases + 80;
+    t->e.gate.bias_stride = t->e.up.bias_stride = FF_MAX;
+    t->e.down.bias_stride = FF_MAX + 1;
     t->e.up.scales = t->scales;
     check_rows(t);
     mixture_free(t);
