@@ -59,6 +59,11 @@ bench-mem: ## what reading a snapshot, deciding and polling cost on this machine
 	$(call BUILD,release,-DPN_BENCH=ON)
 	build/release/bench/bench_mem
 
+bench-chat: ## how long conversations of 125 to 1,000 messages take to render; by TEMPLATE=FILE
+	@scripts/deps.sh build
+	$(call BUILD,release,-DPN_BENCH=ON)
+	build/release/bench/bench_chat 9 $(TEMPLATE)
+
 install: ## program, libraries, headers and pkg-config files under PREFIX (and DESTDIR)
 	@scripts/deps.sh build
 	$(call BUILD,release,-DCMAKE_INSTALL_PREFIX=$(PREFIX))
