@@ -14,7 +14,8 @@ cmake --preset tsan >/dev/null
 endef
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check dev asan tsan tsan-mem fuzz bench bench-mem install format tidy clean
+.PHONY: build demo check dev asan tsan tsan-mem fuzz bench bench-mem bench-chat install format \
+	tidy clean
 
 build: ## the program, at build/release/pannier
 	@scripts/deps.sh build

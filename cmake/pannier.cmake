@@ -8,6 +8,7 @@ find_package(Threads REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED GLOBAL IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED GLOBAL IMPORTED_TARGET libutf8proc)
 pkg_check_modules(JANSSON REQUIRED GLOBAL IMPORTED_TARGET jansson)
+pkg_check_modules(LIBEDIT REQUIRED GLOBAL IMPORTED_TARGET libedit)
 
 add_library(pn_flags INTERFACE)
 target_compile_definitions(pn_flags INTERFACE _GNU_SOURCE)

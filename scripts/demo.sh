@@ -64,10 +64,4 @@ else
 fi
 
 echo "> $question"
-# The turn markers are those that this model was trained with.
-"$program" run "$model" --special --temp 0 -n 120 -p "<|im_start|>system
-You are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>
-<|im_start|>user
-$question<|im_end|>
-<|im_start|>assistant
-"
+"$program" run "$model" --temp 0 -n 120 --stats -p "$question"

@@ -16,6 +16,7 @@ build | pkg-config        | command -v pkg-config
 build | libpcre2-dev      | pkg-config --exists libpcre2-8
 build | libutf8proc-dev   | pkg-config --exists libutf8proc
 build | libjansson-dev    | pkg-config --exists jansson
+build | libedit-dev       | pkg-config --exists libedit
 check | python3           | command -v python3
 check | binutils          | command -v objdump
 check | libcmocka-dev     | pkg-config --exists cmocka

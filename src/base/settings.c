@@ -189,6 +189,7 @@ static int bad_value(const struct row *r, const char *name, const char *text, st
     case PN_SETTING_FLAG:
         return pn__fail(d, PN_E_USAGE, "%s: '%.80s' is not one of 0|1|off|on", name, text);
     case PN_SETTING_TEXT:
+    case PN_SETTING_LIST:
         break;
     }
     return pn__fail(d, PN_E_USAGE, "%s: '%.80s' can't be used", name, text);
@@ -218,6 +219,7 @@ static int set_value(struct pn_setting_value *v, const struct row *r, const char
         good = parse_switch(text, &new_value.i);
         break;
     case PN_SETTING_TEXT:
+    case PN_SETTING_LIST:
         break;
     }
     if (!good) return bad_value(r, name, text, d);
@@ -326,7 +328,7 @@ static int parse_flag(struct pn_settings *s, unsigned cmd, int argc, char *const
     char name[NEAR_MAX + 3];
     snprintf(name, sizeof name, "%s%.*s", is_long ? "--" : "-", (int)pn__min_u64(len, NEAR_MAX),
              arg + (is_long ? 2 : 1));
-    if (s->values[id].source == PN_FROM_FLAG) {
+    if (s->values[id].source == PN_FROM_FLAG && r->kind != PN_SETTING_LIST) {
         return pn__fail(d, PN_E_USAGE, "%s is given twice", name);
     }
     if (r->kind == PN_SETTING_FLAG) {
@@ -348,7 +350,21 @@ static int parse_flag(struct pn_settings *s, unsigned cmd, int argc, char *const
     }
     int rc = set_value(&s->values[id], r, name, value, d);
     if (rc == 0) s->values[id].source = PN_FROM_FLAG;
+    if (rc == 0 && r->kind == PN_SETTING_LIST) {
+        if (s->listed_n == PN_LISTED_MAX) {
+            return pn__fail(d, PN_E_USAGE, "%s: more than %d values", name, PN_LISTED_MAX);
+        }
+        s->listed[s->listed_n].id = (enum pn_setting)id;
+        s->listed[s->listed_n++].text = value;
+    }
     return rc;
+}
+
+const char *pn__set_listed(const struct pn_settings *s, enum pn_setting id, uint32_t i) {
+    for (uint32_t k = 0; k < s->listed_n; k++) {
+        if (s->listed[k].id == id && i-- == 0) return s->listed[k].text;
+    }
+    return NULL;
 }
 
 int pn__settings_parse(struct pn_settings *s, unsigned cmd, int argc, char *const *argv,

@@ -43,6 +43,7 @@ enum pn_setting_kind {
     PN_SETTING_BYTES, /* 123, 64K, 10M, 4G (powers of 1024), min..max */
     PN_SETTING_FLOAT, /* min..max */
     PN_SETTING_TEXT,
+    PN_SETTING_LIST,   /* texts: the flag may be given several times; see pn__set_listed */
     PN_SETTING_CHOICE, /* one of "a|b|c" */
 };
 
@@ -76,11 +77,23 @@ enum pn_setting_kind {
     X(PRE, "pre", 0, NULL, TEXT, NULL, 0, 0, "NAME", PN_CMD_RUN | PN_CMD_TOKENIZE,                 \
       "pre-tokeniser to use instead of the file's")                                                \
     X(PROMPT, "prompt", 'p', NULL, TEXT, NULL, 0, 0, "TEXT", PN_CMD_RUN,                           \
-      "prompt, fed as it is (without it: lines from the terminal)")                                \
-    X(PREDICT, "predict", 'n', NULL, INT, "256", 1, 1 << 24, "N", PN_CMD_RUN,                      \
-      "most tokens to generate")                                                                   \
+      "one turn of a conversation (without it: each line of standard input)")                      \
+    X(RAW, "raw", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_RUN,                                     \
+      "no conversation: the text is continued as it is, each prompt by itself")                    \
+    X(SYSTEM, "system", 0, NULL, TEXT, NULL, 0, 0, "TEXT", PN_CMD_RUN,                             \
+      "the system message that the conversation begins with")                                      \
+    X(CHAT_TEMPLATE, "chat-template", 0, NULL, TEXT, NULL, 0, 0, "FILE",                           \
+      PN_CMD_RUN | PN_CMD_TEMPLATE, "a chat template to use instead of the model's")               \
+    X(TEMPLATE_ARG, "template-arg", 0, NULL, LIST, NULL, 0, 0, "NAME=JSON",                        \
+      PN_CMD_RUN | PN_CMD_TEMPLATE,                                                                \
+      "a variable for the chat template, such as enable_thinking=false; repeatable")               \
+    X(STATS, "stats", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_RUN, "speed after each answer")      \
+    X(PREDICT, "predict", 'n', NULL, INT, NULL, 1, 1 << 24, "N", PN_CMD_RUN,                       \
+      "most tokens of an answer (default: until the context is full; with --raw 256)")             \
+    X(HISTORY, "history", 0, "PN_HISTORY", TEXT, NULL, 0, 0, "FILE", PN_CMD_RUN,                   \
+      "where lines typed on a terminal are kept (\"\": nowhere; default: history in --state-dir)") \
     X(SPECIAL, "special", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_RUN | PN_CMD_TOKENIZE,           \
-      "parse special tokens written in the text")                                                  \
+      "parse special tokens written in the text (run: with --raw)")                                \
     X(BOS, "bos", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_TOKENIZE, "put BOS in front")            \
     X(TEMP, "temp", 0, NULL, FLOAT, "0.8", 0, 100, "T", PN_CMD_RUN, "temperature (0: greedy)")     \
     X(TOP_K, "top-k", 0, NULL, INT, "40", 0, 1 << 24, "K", PN_CMD_RUN, "keep the K best (0: all)") \
@@ -107,15 +120,18 @@ enum pn_setting_kind {
     X(NOW, "now", 0, NULL, TEXT, NULL, 0, 0, "TIME", PN_CMD_TEMPLATE,                              \
       "the time that the template is told, such as 2025-03-09T14:05:06 (default: now)")            \
     X(TEMPLATE_BYTES, "template-bytes", 0, "PN_TEMPLATE_BYTES", BYTES, "1M", 1, 1 << 26, "BYTES",  \
-      PN_CMD_TEMPLATE, "largest chat template")                                                    \
+      PN_CMD_RUN | PN_CMD_TEMPLATE, "largest chat template")                                       \
     X(TEMPLATE_OUTPUT, "template-output", 0, "PN_TEMPLATE_OUTPUT_BYTES", BYTES, "64M", 1,          \
-      INT64_C(1) << 40, "BYTES", PN_CMD_TEMPLATE, "longest text that a chat template may make")    \
+      INT64_C(1) << 40, "BYTES", PN_CMD_RUN | PN_CMD_TEMPLATE,                                     \
+      "longest text that a chat template may make")                                                \
     X(TEMPLATE_MEMORY, "template-memory", 0, "PN_TEMPLATE_MEMORY_BYTES", BYTES, "1G", 65536,       \
-      INT64_C(1) << 40, "BYTES", PN_CMD_TEMPLATE, "most memory that one rendering may take")       \
+      INT64_C(1) << 40, "BYTES", PN_CMD_RUN | PN_CMD_TEMPLATE,                                     \
+      "most memory that one rendering may take")                                                   \
     X(TEMPLATE_STEPS, "template-steps", 0, "PN_TEMPLATE_STEPS", INT, "100000000", 1, INT64_MAX,    \
-      "N", PN_CMD_TEMPLATE, "steps after which a rendering is stopped")                            \
+      "N", PN_CMD_RUN | PN_CMD_TEMPLATE, "steps after which a rendering is stopped")               \
     X(TEMPLATE_DEPTH, "template-depth", 0, "PN_TEMPLATE_DEPTH", INT, "1000", 10, 4000, "N",        \
-      PN_CMD_TEMPLATE, "deepest nesting of blocks, calls and values in a chat template")           \
+      PN_CMD_RUN | PN_CMD_TEMPLATE,                                                                \
+      "deepest nesting of blocks, calls and values in a chat template")                            \
     X(SETTINGS, "settings", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_PLAN,                          \
       "list every setting with its value and where it came from")                                  \
     X(HOST_RESERVE, NULL, 0, "PN_HOST_RESERVE_BYTES", BYTES, NULL, 0, INT64_MAX, "BYTES",          \
@@ -159,8 +175,14 @@ struct pn_setting_value {
 };
 
 #define PN_POSITIONAL_MAX 8
+#define PN_LISTED_MAX 64
 struct pn_settings {
     struct pn_setting_value values[PN_SET_N];
+    struct {
+        enum pn_setting id;
+        const char *text;
+    } listed[PN_LISTED_MAX]; /* of settings that are lists, in the order given */
+    uint32_t listed_n;
     const char *positional[PN_POSITIONAL_MAX];
     uint32_t positional_n;
 };
@@ -172,8 +194,8 @@ int pn__settings_init(struct pn_settings *s, char *const *env, struct pn_detail 
 
 /* Flags of command `cmd`: "--flag V", "--flag=V", "-f V"; "--" ends flags. argv[0] is the first
  * argument after the command's name. PN_E_USAGE on an unknown flag (a near one is suggested), a
- * flag of another command, a flag given twice, a missing or bad value, or too many positional
- * arguments. After --help nothing else is read or checked. */
+ * flag of another command, a flag given twice (a list's: more than PN_LISTED_MAX values), a missing
+ * or bad value, or too many positional arguments. After --help nothing else is read or checked. */
 int pn__settings_parse(struct pn_settings *s, unsigned cmd, int argc, char *const *argv,
                        struct pn_detail *d) PN_MUST_CHECK;
 
@@ -189,6 +211,8 @@ static inline double pn__set_float(const struct pn_settings *s, enum pn_setting 
 static inline const char *pn__set_text(const struct pn_settings *s, enum pn_setting id) {
     return s->values[id].text;
 }
+/* The i-th text of a list, or NULL behind the last. */
+const char *pn__set_listed(const struct pn_settings *s, enum pn_setting id, uint32_t i);
 static inline bool pn__set_given(const struct pn_settings *s, enum pn_setting id) {
     return s->values[id].source != PN_FROM_DEFAULT;
 }

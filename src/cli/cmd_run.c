@@ -1,227 +1,96 @@
-/* `pannier run MODEL -p TEXT -n N`: continues a text, streaming. Without -p every line of standard
- * input is a prompt of its own. The answer goes to stdout, its speed to stderr. */
-#include <errno.h>
+/* `pannier run MODEL`: a conversation by the model's own chat template, or with --raw the text
+ * continued as it is. With -p one turn, else a line of standard input each. Answers go to stdout,
+ * everything else to stderr. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
-#include "base/clock.h"
-#include "cli/engine_cli.h"
-#include "text/utf8.h"
-
-#define LINE_MAX_BYTES (16u << 20)
+#include "cli/interrupt.h"
+#include "cli/talk.h"
 
 struct run {
     const struct pn_settings *s;
+    struct pn_chat_model chat; /* its vocabulary also for --raw */
     pn_engine *engine;
-    struct pn_vocab *vocab;
-    struct pn_decoder decoder;
-    char *piece; /* [decoder_max] */
-    bool stream;
-    bool ended; /* an end-of-generation token came */
-    struct pn_ids tokens;
-    char *text; /* everything decoded, for --json */
-    size_t text_len;
-    size_t text_cap;
-    int rc; /* trouble inside a callback */
-    struct pn_detail *d;
-    struct pn_done done;
-    struct pn_progress progress;
-    uint64_t seed;
+    struct pn_answer answer;
+    struct pn_lines *lines;
 };
 
-static int keep_text(struct run *r, const char *bytes, size_t n) {
-    if (r->text_len + n > r->text_cap) {
-        size_t cap = 2 * (r->text_len + n) + 256;
-        char *bigger = pn__realloc_array(r->text, cap, 1);
-        if (!bigger) return pn__fail(r->d, PN_E_NOMEM, "%zu bytes of text", cap);
-        r->text = bigger;
-        r->text_cap = cap;
+static int check_flags(const struct pn_settings *s, struct pn_detail *d) {
+    static const struct {
+        enum pn_setting id;
+        const char *flag;
+    } chat_only[] = {{PN_SET_SYSTEM, "--system"}, {PN_SET_CHAT_TEMPLATE, "--chat-template"}};
+    const char *prompt = pn__set_text(s, PN_SET_PROMPT);
+    bool raw = pn__set_flag(s, PN_SET_RAW);
+    if (prompt && !*prompt) {
+        return pn__fail(d, PN_E_INVALID, "empty prompt: there is nothing to %s",
+                        raw ? "continue" : "answer");
     }
-    memcpy(r->text + r->text_len, bytes, n);
-    r->text_len += n;
+    for (size_t i = 0; raw && i < PN_ARRAY_N(chat_only); i++) {
+        if (!pn__set_given(s, chat_only[i].id)) continue;
+        return pn__fail(d, PN_E_USAGE, "%s is for conversations, not for --raw", chat_only[i].flag);
+    }
+    if (raw && pn__set_listed(s, PN_SET_TEMPLATE_ARG, 0)) {
+        return pn__fail(d, PN_E_USAGE, "--template-arg is for conversations, not for --raw");
+    }
+    if (!raw && pn__set_flag(s, PN_SET_SPECIAL)) {
+        return pn__fail(d, PN_E_USAGE,
+                        "--special is for --raw: in a conversation only the template writes "
+                        "special tokens");
+    }
     return 0;
 }
 
-static int keep_token(struct run *r, int32_t token) {
-    struct pn_ids *l = &r->tokens;
-    if (l->n == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 256;
-        int32_t *bigger = pn__realloc_array(l->ids, cap, sizeof *l->ids);
-        if (!bigger) return pn__fail(r->d, PN_E_NOMEM, "%zu token ids", cap);
-        l->ids = bigger;
-        l->cap = cap;
-    }
-    l->ids[l->n++] = token;
+/* A terminal is talked to until its user has had enough; a pipe and -p leave Ctrl-C as it is. */
+static int open_lines(struct run *r, struct pn_detail *d) {
+    int rc = pn__lines_new(r->s, d, &r->lines);
+    if (rc || !pn__lines_edited(r->lines)) return rc;
+    pn__interrupt_catch();
+    fprintf(stderr, "[context of %u tokens; %s]\n", pn_engine_plan_used(r->engine)->ctx,
+            pn__set_flag(r->s, PN_SET_RAW) ? "every line is continued by itself; Ctrl-D ends"
+                                           : "/help lists commands, Ctrl-D ends");
     return 0;
 }
 
-static void on_prompt(void *user, uint32_t done, uint32_t total) {
-    struct run *r = user;
-    pn__progress(&r->progress, "reading the prompt", done, total, "tokens");
+static int run_raw(struct run *r, struct pn_detail *d) {
+    const char *prompt = pn__set_text(r->s, PN_SET_PROMPT);
+    if (prompt) return pn__talk_raw(&r->answer, prompt, strlen(prompt), d);
+    int rc = open_lines(r, d);
+    return rc ? rc : pn__talk_raw_lines(&r->answer, r->lines, d);
 }
 
-static bool on_token(void *user, int32_t token) {
-    struct run *r = user;
-    if (pn__vocab_is_eog(r->vocab, token)) {
-        r->ended = true;
-        return false;
+static int run_chat(struct run *r, struct pn_detail *d) {
+    const char *prompt = pn__set_text(r->s, PN_SET_PROMPT);
+    struct pn_conversation c = {.s = r->s, .model = &r->chat, .answer = &r->answer};
+    int rc = pn_session_new(r->engine, d, &c.session);
+    if (rc == 0) rc = pn__conversation_reset(&c, d);
+    if (rc == 0 && prompt) {
+        rc = pn__conversation_say(&c, prompt, strlen(prompt), d);
+    } else if (rc == 0) {
+        rc = open_lines(r, d);
+        if (rc == 0) rc = pn__talk_chat(&c, r->lines, d);
     }
-    size_t n =
-        pn__decoder_feed(&r->decoder, r->vocab, token, false, r->piece, pn__decoder_max(r->vocab));
-    if (r->stream) {
-        fwrite(r->piece, 1, n, stdout);
-        r->rc = pn__out_check(r->d);
-    } else {
-        r->rc = keep_token(r, token);
-        if (r->rc == 0) r->rc = keep_text(r, r->piece, n);
-    }
-    return r->rc == 0;
-}
-
-static void on_done(void *user, const struct pn_done *done) {
-    struct run *r = user;
-    r->done = *done;
-}
-
-static int report(struct run *r) {
-    const struct pn_done *done = &r->done;
-    double prefill = pn__rate(done->prompt_n, done->prefill_s);
-    /* The first token comes with the prompt's last step; the others take decode_s. */
-    double decode = pn__rate(done->decode_n > 0 ? done->decode_n - 1 : 0, done->decode_s);
-    if (r->stream) {
-        fputc('\n', stdout);
-        int rc = pn__out_check(r->d);
-        if (rc) return rc;
-        fprintf(stderr, "[%u prompt tokens at %.1f tok/s, %u tokens at %.1f tok/s, %s]\n",
-                done->prompt_n, prefill, done->decode_n, decode,
-                r->ended ? "end" : pn__stop_name(done->stop));
-        return 0;
-    }
-    struct pn_engine_stats stats;
-    pn_engine_stats(r->engine, &stats);
-    json_t *ids = json_array();
-    for (size_t i = 0; i < r->tokens.n; i++) {
-        json_array_append_new(ids, json_integer(r->tokens.ids[i]));
-    }
-    json_t *j = json_pack("{s:o, s:o, s:s, s:i, s:i, s:f, s:f, s:I, s:s}", "text",
-                          json_stringn(r->text ? r->text : "", r->text_len), "tokens", ids, "stop",
-                          r->ended ? "end" : pn__stop_name(done->stop), "prompt_tokens",
-                          (int)done->prompt_n, "decode_tokens", (int)done->decode_n,
-                          "prefill_tok_s", prefill, "decode_tok_s", decode, "seed",
-                          (json_int_t)r->seed, "isa", pn_engine_isa(r->engine));
-    if (j) json_object_update_new(j, pn__stats_json(&stats));
-    return pn__print_json(j, r->d);
-}
-
-static int answer(struct run *r, const char *text, size_t len) {
-    const struct pn_settings *s = r->s;
-    struct pn_ids prompt = {0};
-    pn_session *session = NULL;
-    unsigned flags = pn__vocab_add_bos(r->vocab) ? PN_TOKENIZE_BOS : 0;
-    if (pn__set_flag(s, PN_SET_SPECIAL)) flags |= PN_TOKENIZE_SPECIAL;
-    if (len == 0) return pn__fail(r->d, PN_E_INVALID, "empty prompt: there is nothing to continue");
-    int rc = pn__tokenize(r->vocab, text, len, flags, &prompt, r->d);
-    if (rc == 0) rc = pn_session_new(r->engine, r->d, &session);
-    if (rc == 0) {
-        r->decoder = (struct pn_decoder){0};
-        r->progress = (struct pn_progress){.start_ns = pn__clock_ns()};
-        r->tokens.n = 0;
-        r->text_len = 0;
-        r->ended = false;
-        struct pn_request request = {.tokens = prompt.ids,
-                                     .token_n = (uint32_t)prompt.n,
-                                     .max_new = (uint32_t)pn__set_int(s, PN_SET_PREDICT),
-                                     .sampling = {.temp = (float)pn__set_float(s, PN_SET_TEMP),
-                                                  .top_k = (int32_t)pn__set_int(s, PN_SET_TOP_K),
-                                                  .top_p = (float)pn__set_float(s, PN_SET_TOP_P),
-                                                  .min_p = (float)pn__set_float(s, PN_SET_MIN_P),
-                                                  .seed = r->seed},
-                                     .on_prompt = on_prompt,
-                                     .on_token = on_token,
-                                     .on_done = on_done,
-                                     .user = r};
-        rc = pn_session_submit(session, &request, r->d);
-    }
-    if (rc == 0) rc = pn__cli_drive(r->engine, r->d);
-    if (rc == 0) rc = r->rc;
-    if (rc == 0) rc = pn__cli_done(&r->done, r->d);
-    if (rc == 0) rc = report(r);
-    pn_session_free(session);
-    pn__ids_free(&prompt);
+    pn_session_free(c.session);
+    pn__conversation_deinit(&c);
     return rc;
-}
-
-static int answer_lines(struct run *r) {
-    char *line = NULL;
-    size_t cap = 0;
-    size_t line_i = 0;
-    bool terminal = isatty(STDIN_FILENO) == 1 && pn__err_is_terminal();
-    int rc = 0;
-    while (rc == 0) {
-        if (terminal) fputs("> ", stderr);
-        errno = 0;
-        ssize_t n = getline(&line, &cap, stdin);
-        if (n < 0) {
-            if (ferror(stdin)) {
-                rc = pn__fail(r->d, PN_E_IO, "standard input: %s", strerror(errno));
-            }
-            break;
-        }
-        line_i++;
-        size_t len = (size_t)n;
-        if (len > 0 && line[len - 1] == '\n') len--;
-        if (len == 0) continue;
-        if (len > LINE_MAX_BYTES) {
-            rc = pn__fail(r->d, PN_E_INVALID, "line %zu is %zu bytes long, at most %u are taken",
-                          line_i, len, LINE_MAX_BYTES);
-            break;
-        }
-        size_t bad = pn__utf8_valid_len(line, len);
-        if (bad < len) {
-            rc = pn__fail(r->d, PN_E_INVALID,
-                          "standard input, line %zu: byte 0x%02x at column %zu is not UTF-8",
-                          line_i, (unsigned char)line[bad], bad + 1);
-            break;
-        }
-        rc = answer(r, line, len);
-    }
-    free(line);
-    return rc;
-}
-
-static uint64_t choose_seed(const struct pn_settings *s) {
-    uint64_t seed = (uint64_t)pn__set_int(s, PN_SET_SEED);
-    if (seed) return seed;
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    /* Positive in JSON's integers. */
-    return ((uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec) >> 1;
 }
 
 int pn__cmd_run(const struct pn_settings *s, struct pn_detail *d) {
-    struct run r = {
-        .s = s, .d = d, .stream = !pn__set_flag(s, PN_SET_JSON), .seed = choose_seed(s)};
+    struct run r = {.s = s};
     struct pn_engine_options o;
+    bool raw = pn__set_flag(s, PN_SET_RAW);
     pn__cli_options(s, &o);
-    const char *prompt = pn__set_text(s, PN_SET_PROMPT);
-    if (prompt && !*prompt) {
-        return pn__fail(d, PN_E_INVALID, "empty prompt: there is nothing to continue");
-    }
-    int rc = pn_engine_open(&o, d, &r.engine);
-    if (rc == 0) rc = pn__cli_vocab(s, d, &r.vocab);
-    if (rc == 0) {
-        r.piece = pn__calloc(pn__decoder_max(r.vocab), 1);
-        if (!r.piece) rc = pn__fail(d, PN_E_NOMEM, "text buffer");
-    }
-    if (rc == 0) rc = prompt ? answer(&r, prompt, strlen(prompt)) : answer_lines(&r);
-    pn__free(r.piece);
-    pn__free(r.text);
-    pn__ids_free(&r.tokens);
-    pn__vocab_free(r.vocab);
+    int rc = check_flags(s, d);
+    /* The template is looked at first: it takes no time, and loading may. */
+    if (rc == 0 && !raw) rc = pn__chat_model_open(s, d, &r.chat);
+    if (rc == 0) rc = pn_engine_open(&o, d, &r.engine);
+    if (rc == 0 && raw) rc = pn__cli_vocab(s, d, &r.chat.vocab);
+    if (rc == 0) rc = pn__answer_init(&r.answer, s, r.engine, r.chat.vocab, d);
+    if (rc == 0) rc = raw ? run_raw(&r, d) : run_chat(&r, d);
+    pn__lines_free(r.lines);
+    pn__answer_deinit(&r.answer);
     pn_engine_free(r.engine);
+    pn__chat_model_deinit(&r.chat);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/io.h"
 #include "cli/cli.h"
+#include "cli/template_cli.h"
 #include "gguf/gguf.h"
 #include "text/chat/chat.h"
 
@@ -75,28 +76,22 @@ static int read_conversation(struct work *w, struct pn_detail *d) {
     return 0;
 }
 
-/* A template file whole; `fd` stays open. */
-static int read_source(int fd, const char *path, uint64_t bytes_max, struct work *w,
+/* A file given by its path. */
+static int read_source(const struct pn_settings *s, const char *path, struct work *w,
                        struct pn_str *out, struct pn_detail *d) {
-    struct stat st;
-    if (pn__io()->fstat(fd, &st)) return pn__fail(d, PN_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return pn__fail(d, PN_E_INVALID, "%s: not a file", path);
-    uint64_t n = (uint64_t)st.st_size;
-    if (n > bytes_max)
-        return pn__fail(d, PN_E_INVALID, "%s: %llu bytes, more than --template-bytes of %llu", path,
-                        (unsigned long long)n, (unsigned long long)bytes_max);
-    w->source = pn__calloc(n + 1, 1);
-    if (!w->source) return pn__fail(d, PN_E_NOMEM, "%s: no memory", path);
-    *out = (struct pn_str){w->source, n};
-    return pn__io_read_exact(fd, path, w->source, n, 0, d);
+    int rc = pn__cli_template_read(s, path, &w->source, &out->len, d);
+    out->data = w->source;
+    return rc;
 }
 
 static int open_model(const struct pn_settings *s, struct work *w, struct pn_str *source,
                       struct pn_detail *d) {
+    const char *file = pn__set_text(s, PN_SET_CHAT_TEMPLATE);
     bool with_tools = json_array_size(json_object_get(w->conversation, "tools")) > 0;
     int rc = pn__gguf_open(s->positional[0], d, &w->g);
     if (rc == 0) rc = pn__vocab_load(w->g, pn__set_text(s, PN_SET_PRE), d, &w->vocab);
     if (rc == 0) rc = pn__chat_vars(w->vocab, w->model, d);
+    if (rc == 0 && file) return read_source(s, file, w, source, d);
     return rc ? rc : pn__chat_template_find(w->g, with_tools, source, d);
 }
 
@@ -116,12 +111,11 @@ static int find_source(const struct pn_settings *s, struct work *w, struct pn_st
     if (!is_model && S_ISREG(st.st_mode))
         is_model = pn__io()->pread(fd, magic, sizeof magic, 0) == sizeof magic &&
                    memcmp(magic, "GGUF", sizeof magic) == 0;
-    int rc = 0;
-    if (!is_model)
-        rc = read_source(fd, path, (uint64_t)pn__set_int(s, PN_SET_TEMPLATE_BYTES), w, source, d);
     pn__io()->close(fd);
-    if (rc == 0 && is_model) rc = open_model(s, w, source, d);
-    return rc;
+    if (is_model) return open_model(s, w, source, d);
+    if (pn__set_given(s, PN_SET_CHAT_TEMPLATE))
+        return pn__fail(d, PN_E_USAGE, "--chat-template goes with a model, and %s is none", path);
+    return read_source(s, path, w, source, d);
 }
 
 static int print_text(const struct pn_chat_text *text, struct pn_detail *d) {
@@ -137,19 +131,15 @@ static void print_ids(const struct pn_ids *ids) {
 }
 
 int pn__cmd_template(const struct pn_settings *s, struct pn_detail *d) {
-    const struct pn_template_limits limits = {
-        .source_bytes_max = (uint64_t)pn__set_int(s, PN_SET_TEMPLATE_BYTES),
-        .output_bytes_max = (uint64_t)pn__set_int(s, PN_SET_TEMPLATE_OUTPUT),
-        .memory_bytes_max = (uint64_t)pn__set_int(s, PN_SET_TEMPLATE_MEMORY),
-        .steps_max = (uint64_t)pn__set_int(s, PN_SET_TEMPLATE_STEPS),
-        .depth_max = (uint32_t)pn__set_int(s, PN_SET_TEMPLATE_DEPTH),
-    };
+    struct pn_template_limits limits;
     struct work w = {0};
     struct pn_str source = {0};
     struct tm now;
     bool ids = pn__set_flag(s, PN_SET_IDS);
+    pn__cli_template_limits(s, &limits);
     int rc = parse_now(pn__set_text(s, PN_SET_NOW), &now, d);
     if (rc == 0) rc = read_conversation(&w, d);
+    if (rc == 0) rc = pn__cli_template_args(s, w.conversation, d);
     if (rc == 0) rc = find_source(s, &w, &source, d);
     if (rc == 0 && ids && !w.vocab)
         rc =

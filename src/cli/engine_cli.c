@@ -22,7 +22,10 @@ void pn__progress(struct pn_progress *p, const char *what, uint64_t done, uint64
         p->last_ns = now;
         p->shown = true;
     }
-    if (!end) return;
+    if (end) pn__progress_end(p);
+}
+
+void pn__progress_end(struct pn_progress *p) {
     if (p->shown) fputs("\r\033[K", stderr);
     *p = (struct pn_progress){0};
 }

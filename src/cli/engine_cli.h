@@ -21,6 +21,8 @@ struct pn_progress {
 };
 void pn__progress(struct pn_progress *p, const char *what, uint64_t done, uint64_t total,
                   const char *unit);
+/* Takes the line away of something that ended before its time. */
+void pn__progress_end(struct pn_progress *p);
 
 /* Opens the model's vocabulary alone. */
 int pn__cli_vocab(const struct pn_settings *s, struct pn_detail *d,

@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "cli/state_folder.h"
 
 #define TEXT_BYTES 1024
 
@@ -21,38 +22,6 @@ static char path[PN_STATE_PATH_BYTES];
 static char tmp_path[PN_STATE_PATH_BYTES];
 static char command_name[32];
 static int fd = -1; /* the file as it is now; holds the lock */
-
-/* ---- where ------------------------------------------------------------------------------- */
-
-/* False where no folder is wanted or none is known. */
-static bool find_folder(const struct pn_settings *s, char *out, size_t cap) {
-    const char *given = pn__set_text(s, PN_SET_STATE_DIR);
-    const char *xdg = pn__set_text(s, PN_SET_XDG_STATE_HOME);
-    const char *home = pn__set_text(s, PN_SET_HOME);
-    int n = 0;
-    if (given) {
-        n = snprintf(out, cap, "%s", given);
-    } else if (xdg && xdg[0] == '/') { /* the XDG rules: a relative one is to be ignored */
-        n = snprintf(out, cap, "%s/pannier", xdg);
-    } else if (home && home[0] == '/') {
-        n = snprintf(out, cap, "%s/.local/state/pannier", home);
-    }
-    return n > 0 && (size_t)n < cap;
-}
-
-/* 0 or an errno. */
-static int make_folders(const char *folder) {
-    char part[PN_STATE_PATH_BYTES];
-    snprintf(part, sizeof part, "%s", folder);
-    for (char *c = part + 1; *c; c++) {
-        if (*c != '/') continue;
-        *c = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) return errno;
-        *c = '/';
-    }
-    if (mkdir(part, 0700) != 0 && errno != EEXIST) return errno;
-    return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
-}
 
 /* ---- who was here before ----------------------------------------------------------------- */
 
@@ -138,8 +107,8 @@ bool pn__last_words_open(const struct pn_settings *s, const char *command) {
     /* A folder that was asked for is not passed over in silence. */
     enum pn_log_level loud = pn__set_given(s, PN_SET_STATE_DIR) ? PN_LOG_WARN : PN_LOG_INFO;
     char folder[PN_STATE_PATH_BYTES - 64];
-    if (!find_folder(s, folder, sizeof folder)) return false;
-    int err = make_folders(folder);
+    if (!pn__state_folder(s, folder, sizeof folder)) return false;
+    int err = pn__state_folder_make(folder);
     if (err) {
         pn__log(loud, "--state-dir: '%.200s' can't be used, no snapshot is kept there: %s", folder,
                 strerror(err));

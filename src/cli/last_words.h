@@ -5,9 +5,6 @@
 #include "cli/cli.h"
 #include "pn_mem.h"
 
-/* Room for a path of the folder and one of its files. */
-#define PN_STATE_PATH_BYTES 4096
-
 /* Finds the folder (--state-dir, or the XDG state folder), makes it, says what a predecessor who
  * was killed saw last, and readies the file's names. False: no file will be kept; where the folder
  * was asked for and can't be used, the log says why. */

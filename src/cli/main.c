@@ -20,7 +20,7 @@ struct command {
 };
 
 static const struct command commands[] = {
-    {PN_CMD_RUN, pn__cmd_run, "MODEL", "generate text from a prompt or from lines typed", false},
+    {PN_CMD_RUN, pn__cmd_run, "MODEL", "talk to a model, or let it continue a text", false},
     {PN_CMD_LOGITS, pn__cmd_logits, "MODEL --tokens IDS --out FILE",
      "write the logits of given tokens", false},
     {PN_CMD_BENCH, pn__cmd_bench, "MODEL", "measure prompt and decode speed", false},

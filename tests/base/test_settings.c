@@ -77,6 +77,7 @@ static void sample_values(const struct row *r, char *good, char *bad, size_t cap
         snprintf(bad, cap, "%lld.5", (long long)r->max);
         break;
     case PN_SETTING_TEXT:
+    case PN_SETTING_LIST:
         snprintf(good, cap, "text");
         break;
     case PN_SETTING_CHOICE:
@@ -166,7 +167,7 @@ static void test_every_flag_takes_its_value(void **state) {
         if (is_switch) continue;
         assert_int_equal(parse(&s, first_cmd(r), &d, lone, NULL, NULL), PN_E_USAGE);
         assert_non_null(strstr(d.text, "needs a value"));
-        if (r->kind == PN_SETTING_TEXT) continue;
+        if (r->kind == PN_SETTING_TEXT || r->kind == PN_SETTING_LIST) continue;
         /* Refused with the flag, the value and what is right. */
         assert_int_equal(parse(&s, first_cmd(r), &d, lone, bad, NULL), PN_E_USAGE);
         assert_non_null(strstr(d.text, lone));
@@ -308,6 +309,26 @@ static void test_bytes(void **state) {
     }
 }
 
+static void test_lists(void **state) {
+    (void)state;
+    struct pn_settings s;
+    struct pn_detail d;
+    PN_ASSERT_OK(parse(&s, PN_CMD_RUN, &d, "--template-arg=a=1", "--template-arg", "b=2"), &d);
+    assert_string_equal(pn__set_listed(&s, PN_SET_TEMPLATE_ARG, 0), "a=1");
+    assert_string_equal(pn__set_listed(&s, PN_SET_TEMPLATE_ARG, 1), "b=2");
+    assert_null(pn__set_listed(&s, PN_SET_TEMPLATE_ARG, 2));
+    assert_null(pn__set_listed(&s, PN_SET_PROMPT, 0));
+
+    char *many[PN_LISTED_MAX + 1];
+    for (int i = 0; i <= PN_LISTED_MAX; i++)
+        many[i] = "--template-arg=a=1";
+    PN_ASSERT_OK(pn__settings_init(&s, NULL, &d), &d);
+    PN_ASSERT_OK(pn__settings_parse(&s, PN_CMD_RUN, PN_LISTED_MAX, many, &d), &d);
+    PN_ASSERT_OK(pn__settings_init(&s, NULL, &d), &d);
+    assert_int_equal(pn__settings_parse(&s, PN_CMD_RUN, PN_LISTED_MAX + 1, many, &d), PN_E_USAGE);
+    assert_non_null(strstr(d.text, "more than 64 values"));
+}
+
 static void test_positional_arguments(void **state) {
     (void)state;
     struct pn_settings s;
@@ -420,6 +441,7 @@ int main(void) {
         LOGGED(test_unknown_flags_are_refused),
         LOGGED(test_numbers),
         LOGGED(test_bytes),
+        LOGGED(test_lists),
         LOGGED(test_positional_arguments),
         LOGGED(test_help_wins),
         LOGGED(test_help_names_every_row),

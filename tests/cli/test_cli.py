@@ -21,7 +21,7 @@ MODEL = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 DONE, ERROR, USAGE, NOFIT = 0, 1, 2, 3
 VOCAB = 320
 MODEL_COMMANDS = {
-    "run": ["-p", "a", "-n", "2", "--temp", "0"],
+    "run": ["--raw", "-p", "a", "-n", "2", "--temp", "0"],
     "logits": ["--tokens", "1,2,3", "--out", "OUT"],
     "bench": ["-p", "8", "-n", "2"],
     "plan": [],
@@ -318,10 +318,11 @@ class Input(Cli):
 
     def test_empty_prompt(self):
         self.refused(ERROR, "empty prompt", "run", MODEL, "-p", "", "-n", "1", "--temp", "0")
+        self.refused(ERROR, "nothing to continue", "run", MODEL, "--raw", "-p", "")
 
     def test_lines(self):
-        args = ["run", MODEL, "-n", "2", "--temp", "0"]
-        one = self.done("run", MODEL, "-n", "2", "--temp", "0", "-p", "ab").stdout
+        args = ["run", MODEL, "--raw", "-n", "2", "--temp", "0"]
+        one = self.done(*args, "-p", "ab").stdout
         self.assertEqual(self.done(*args, stdin=b"ab\n\nab").stdout, one * 2)
         self.assertEqual(self.done(*args, stdin=b"").stdout, b"")
         self.refused(ERROR, ["line 1", "not UTF-8", "0xff"], *args, stdin=b"a\xffb\nab\n")
@@ -393,7 +394,7 @@ class Results(Cli):
             self.assertEqual(row.index(max(row)), token)
 
     def test_run_is_repeatable(self):
-        args = ["run", MODEL, "-p", "a b", "-n", "8", "--temp", "1", "--seed", "7"]
+        args = ["run", MODEL, "--raw", "-p", "a b", "-n", "8", "--temp", "1", "--seed", "7"]
         self.assertEqual(self.done(*args).stdout, self.done(*args).stdout)
 
     def test_json(self):

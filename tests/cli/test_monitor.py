@@ -201,9 +201,9 @@ class Monitor(unittest.TestCase):
         if not os.path.exists(MODEL):
             self.skipTest("no " + MODEL)
         with tempfile.TemporaryFile("w+") as err:
-            p = subprocess.Popen([PANNIER, "run", MODEL, "--temp", "0", "-n", "4", "--state-dir",
-                                  self.state], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 stderr=err, text=True)
+            p = subprocess.Popen([PANNIER, "run", MODEL, "--raw", "--stats", "--temp", "0", "-n",
+                                  "4", "--state-dir", self.state], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=err, text=True)
 
             def log():
                 err.seek(0)

@@ -8,11 +8,13 @@ MODEL is any small GGUF with a vocabulary and no chat template; one is put into 
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from chat_model import with_template  # pylint: disable=wrong-import-position
 
 PROGRAM = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 2 else ""
 MODEL = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -23,18 +25,6 @@ TEMPLATE = ("{{ bos_token }}{% for m in messages %}<s>{{ m.role }}\n{{ m.content
 CONVERSATION = {"messages": [{"role": "user", "content": "hi</s>"}], "add_generation_prompt": True,
                 "bos_token": "<s>"}
 TEXT = "<s><s>user\nhi</s></s>\n>"
-
-
-def with_template(model, template):
-    """The file with one more key in front; tensor offsets count from the data, which moves."""
-    magic, version, tensors, keys = struct.unpack("<4sIQQ", model[:24])
-    name = b"tokenizer.chat_template"
-    text = template.encode()
-    row = struct.pack("<Q", len(name)) + name + struct.pack("<IQ", 8, len(text)) + text
-    # The data's alignment is kept by a key as long as it takes.
-    pad = -(len(row) + 8 + 3 + 4 + 8) % 32
-    row += struct.pack("<Q", 3) + b"pad" + struct.pack("<IQ", 8, pad) + b"x" * pad
-    return struct.pack("<4sIQQ", magic, version, tensors, keys + 2) + row + model[24:]
 
 
 class Template(unittest.TestCase):
