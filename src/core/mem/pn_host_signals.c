@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "core/mem/pn_hot.h"
+#include "core/mem/pn_macos.h"
 #include "core/mem/pn_probe.h"
 #include "pn_mem.h"
 
@@ -180,6 +181,12 @@ void pn__host_sample(struct pn_probe *p, pn_host_sample *out) {
         {PN_SOURCE_RLIMIT, sample_rlimit},
     };
     _Static_assert(PN_ARRAY_N(steps) == PN_SOURCE_N, "each source is sampled once");
+#ifdef __APPLE__
+    if (!p->root[0]) { /* a folder stands for a Linux machine there too */
+        pn__macos_sample(p, out);
+        return;
+    }
+#endif
     p->group_psi[0] = '\0';
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < PN_ARRAY_N(steps); i++) {
