@@ -60,4 +60,19 @@ for compile in "cc -std=c11" "c++ -std=c++11 -x c++"; do
         $($pkg --static --libs pannier)
     [ "$("$prefix/engine")" = PN_E_NOTFOUND ] || { echo "libpannier ($compile) is wrong"; exit 1; }
 done
+
+# The example of docs/EMBEDDING.md, which is the one in examples/.
+source=$(dirname "$0")/../..
+sed -n '/^```c$/,/^```$/p' "$source/docs/EMBEDDING.md" | sed '1d;$d' >"$prefix/embed_mem.c"
+diff "$source/examples/embed_mem.c" "$prefix/embed_mem.c" ||
+    { echo "docs/EMBEDDING.md and examples/embed_mem.c differ"; exit 1; }
+cc -std=c11 -Wall -Wextra -Werror $($pkg --cflags pnmem) "$prefix/embed_mem.c" \
+    -o "$prefix/embed_mem" $($pkg --static --libs pnmem)
+"$prefix/embed_mem" >"$prefix/said"
+# The second request is longer than its context anywhere; the first fits wherever this is tested,
+# unless the machine stands still just now.
+for line in "^admitted: 27262976 bytes$|^refused, .* stall" "^refused, 2096 tokens would do: " \
+    "^level [A-Z]*, [1-4] slots$"; do
+    grep -qE "$line" "$prefix/said" || { echo "embed_mem said:"; cat "$prefix/said"; exit 1; }
+done
 echo "installed and used from C and C++"
