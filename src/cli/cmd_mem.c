@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/engine_cli.h"
+#include "core/mem/pn_account.h"
 
 static const char *const status_names[] = {"absent", "failed", "up"};
 
@@ -21,6 +22,7 @@ void pn__cli_memory(const struct pn_settings *s) {
     if (pn__set_given(s, PN_SET_CGROUP_RESERVE)) {
         group = (uint64_t)pn__set_int(s, PN_SET_CGROUP_RESERVE);
     }
+    pn__account_allocations();
     pn_ledger_set_reserves(host, group);
     pn_mem_set_psi_full_reject(pn__set_float(s, PN_SET_PSI_FULL_REJECT));
     pn_mem_set_die_reserve((uint64_t)pn__set_int(s, PN_SET_DIE_RESERVE));

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/log.h"
+#include "core/mem/pn_account.h"
 #include "engine/engine_internal.h"
 
 /* UINT64_MAX, which no domain grants, when it wraps. */
@@ -90,6 +91,7 @@ static int check_options(const struct pn_engine_options *o, struct pn_detail *d)
 
 int pn__model_file_open(const struct pn_engine_options *o, struct pn_detail *d,
                         struct model_file *out) {
+    pn__account_allocations();
     memset(out, 0, sizeof *out);
     int rc = check_options(o, d);
     if (rc) return rc;

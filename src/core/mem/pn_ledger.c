@@ -180,6 +180,13 @@ static int take_from_pool(unsigned place, unsigned owner, uint64_t bytes, struct
     return 0;
 }
 
+void pn__ledger_overbook(unsigned owner, uint64_t bytes) {
+    struct account *cell = &cells[PN_PLACE_HOST][owner];
+    atomic_fetch_add(&pn__pools[PN_POOL_HOST].reserved, bytes);
+    add(&cell->reserved, &cell->reserved_peak, bytes);
+    add(&places[PN_PLACE_HOST].reserved, &places[PN_PLACE_HOST].reserved_peak, bytes);
+}
+
 int pn_ledger_reserve(unsigned place, unsigned owner, uint64_t bytes, pn_booking *out,
                       struct pn_detail *d) {
     memset(out, 0, sizeof *out);

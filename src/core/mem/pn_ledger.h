@@ -39,6 +39,10 @@ int64_t pn__domain_least(int pool, unsigned *domain);
 /* What a pool that has promised `reserved` may still promise; UINT64_MAX for an unset base. */
 uint64_t pn__room_under(int64_t base, uint64_t reserved);
 
+/* Books `bytes` at host for `owner` whether they fit or not, out of what is kept free: for a caller
+ * who bounds what he takes so. Headroom is 0 until they are made up for. */
+void pn__ledger_overbook(unsigned owner, uint64_t bytes);
+
 /* False while the domain refuses nothing. */
 bool pn__ledger_is_set(unsigned domain);
 
