@@ -49,6 +49,11 @@ struct pn_engine_options {
     uint32_t chunk;    /* prompt tokens a step; 0: 512 */
     uint32_t threads;  /* 0: one for each usable CPU */
     uint32_t out_rows; /* rows of logits one step can give; 0: one for each slot */
+    /* Longest prompt that is taken at once while memory is ample, in tokens; 0: the context. */
+    uint32_t prefill_window;
+    /* Start the process's memory watch (a thread, see pn_mem.h) if it doesn't run; it goes on when
+     * the engine is freed. While it runs, whoever started it, the engine follows the ladder. */
+    bool watch;
     enum pn_kv_choice kv;
     enum pn_weights_choice weights;
     enum pn_isa_choice isa;
@@ -77,7 +82,9 @@ struct pn_plan {
     uint32_t ctx;
     uint32_t slots;
     uint32_t ctx_train;
-    uint32_t ctx_fit; /* longest context that would fit with these slots; 0: none */
+    uint32_t ctx_fit;       /* longest context that would fit with these slots; 0: none */
+    uint32_t slots_fit;     /* most slots that would fit with this context; 0: none */
+    uint64_t lacking_bytes; /* what `domain` lacks for it; 0 when it fits */
     enum pn_kv_choice kv;
     enum pn_weights_choice weights; /* map or copy */
     char weights_why[160];
@@ -116,22 +123,27 @@ struct pn_sampling {
     uint64_t seed;
 };
 
+/* max_new of an answer of unknown length: to the end of the context. PN_ADMIT_NEW_TOKENS of it are
+ * booked at first, then page by page. */
+#define PN_NEW_OPEN UINT32_MAX
+
 enum pn_stop {
     PN_STOP_LENGTH = 0,  /* max_new tokens */
     PN_STOP_CONTEXT = 1, /* the context is full */
     PN_STOP_CALLER = 2,  /* on_token asked for it */
     PN_STOP_CANCELLED = 3,
     PN_STOP_ERROR = 4,
+    PN_STOP_MEMORY = 5, /* an open answer came to where there is no memory for more; see detail */
 };
 
 struct pn_done {
     enum pn_stop stop;
-    int error; /* PN_E_*, with PN_STOP_ERROR */
-    struct pn_detail detail;
-    uint32_t prompt_n; /* prompt tokens computed */
-    uint32_t decode_n; /* tokens produced */
-    double prefill_s;  /* from the first step of the prompt to its last */
-    double decode_s;   /* from the end of the prompt to the last token */
+    int error;               /* PN_E_*, with PN_STOP_ERROR */
+    struct pn_detail detail; /* with PN_STOP_ERROR and PN_STOP_MEMORY */
+    uint32_t prompt_n;       /* prompt tokens computed */
+    uint32_t decode_n;       /* tokens produced */
+    double prefill_s;        /* from the first step of the prompt to its last */
+    double decode_s;         /* from the end of the prompt to the last token */
 };
 
 /* What a session is asked: compute `tokens` after what it holds, then produce up to max_new tokens.
@@ -161,10 +173,13 @@ struct pn_request {
 /* Takes a free slot. PN_E_BUSY when all are taken. */
 int pn_session_new(pn_engine *engine, struct pn_detail *d, pn_session **out);
 
-/* Queues a request. PN_E_INVALID (no token, a token outside the vocabulary, a sampling
- * value out of its range), PN_E_CONTEXT when the
- * prompt doesn't fit behind what the session holds, PN_E_STATE while a request is under way,
- * PN_E_BUSY when the queue is full, PN_E_NOMEM. On failure no callback runs. */
+/* Books what the request will take and queues it. It then runs to its end, whatever comes: where a
+ * step needs memory that isn't there yet it waits, and goes on with the same bits. PN_E_INVALID (no
+ * token, a token outside the vocabulary, a sampling value out of its range); PN_E_CONTEXT when the
+ * prompt can never be taken: it doesn't fit behind what the session holds, or is longer than the
+ * prefill window; PN_E_NOFIT when it can't be now and may be later: bytes, a window clamped by the
+ * ladder, or stalls, with the numbers; PN_E_STATE while a request is under way, PN_E_BUSY when the
+ * queue is full, PN_E_NOMEM. On failure no callback runs and nothing stays booked. */
 int pn_session_submit(pn_session *session, const struct pn_request *request, struct pn_detail *d);
 
 /* Ends the request under way at the next turn, if any; its on_done says PN_STOP_CANCELLED. Always
@@ -185,10 +200,41 @@ int pn_session_truncate(pn_session *session, uint32_t length, struct pn_detail *
  * first). Takes NULL. */
 void pn_session_free(pn_session *session);
 
-/* Drives: carries out queued commands, then at most one step over all sessions with work, then
- * hands out results. *more says whether another turn has something to do. Errors of a request end
- * that request only; PN_E_* here means that the engine itself can't go on. */
+/* Drives: carries out queued commands, follows the ladder, then at most one step over all sessions
+ * with work, then hands out results. *more says whether another turn has something to do. Where
+ * every request waits for memory it waits too, 100 ms at most. Errors of a request end that request
+ * only; PN_E_* here means that the engine itself can't go on.
+ *
+ * A driver with nothing to do can sleep in pn_mem_wait: submit, cancel and every new snapshot end
+ * that. It should turn at each snapshot, for caches are asked to give memory back in turns. */
 int pn_engine_turn(pn_engine *engine, bool *more, struct pn_detail *d);
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* What one sequence of this engine takes, by its length: exactly what will be allocated. For
+ * pn_admit_cost_bytes and pn_admit_request_cost. Weights and the buffers of a step are there
+ * already. */
+void pn_engine_cost(const pn_engine *engine, pn_admit_cost *out);
+
+enum pn_admit_status {
+    PN_ADMIT_ADMITTED = 0,
+    PN_ADMIT_CAPPED = 1, /* longer than can ever be: `fit` tokens could */
+    PN_ADMIT_DENIED = 2, /* not at present: `fit` tokens could, or 0; later more */
+};
+
+/* Would a prompt of `n_tokens` be admitted, by the newest snapshot and the ladder? Decides only:
+ * submit decides and books. Admits what the window allows while the watch doesn't run. Any thread.
+ */
+enum pn_admit_status pn_admit(const pn_engine *engine, uint32_t n_tokens, uint32_t *fit);
+
+struct pn_engine_pressure {
+    pn_ladder_plan ladder; /* as of the last turn */
+    uint32_t running_n;    /* requests that take part in steps */
+    uint32_t parked_n;     /* that wait for memory in the middle */
+    uint32_t held_n;       /* that wait in the queue */
+};
+/* Driving thread only. */
+void pn_engine_pressure(pn_engine *engine, struct pn_engine_pressure *out);
 
 struct pn_engine_stats {
     uint64_t step_n;

@@ -342,6 +342,9 @@ typedef struct {
     uint64_t headroom_bytes; /* what the ledger can still promise at place host; UINT64_MAX: all */
     char headroom_domain[PN_DOMAIN_NAME_BYTES]; /* whose headroom that is; "" : nobody's */
     uint64_t deficit_bytes; /* what would bring the worst domain out of its band; PSI: none */
+    /* `level`, damped likewise, without what stalls alone raise: by bytes and by sources that can't
+     * be read. What takes something away (slots, window) follows this one. */
+    pn_mem_level byte_level;
 } pn_mem_state;
 
 /* Full stalls from this percentage on are CRITICAL and refuse requests. */
@@ -406,6 +409,16 @@ typedef struct pn_memwatch_info {
 
 /* For people: takes a lock, unlike pn_memwatch_read. */
 void pn_memwatch_info_read(pn_memwatch_info *out);
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
+/* One event count for the process: it rises with every published snapshot, every ticket that is
+ * given back and every pn_mem_wake. Read it, look whether what you wait for is there, and if it
+ * isn't, wait for the count to change: nothing that happens in between is missed. */
+uint64_t pn_mem_wake_count(void);
+void pn_mem_wake(void);
+/* Returns the count: at once when it isn't `seen`, else when it changes or after `timeout_ms`. */
+uint64_t pn_mem_wait(uint64_t seen, uint32_t timeout_ms);
 
 /* ---- ladder ------------------------------------------------------------------------------ */
 
@@ -496,6 +509,12 @@ typedef struct pn_admit_cost {
         uint64_t page_bytes;
         uint32_t page_tokens; /* 0: no such kind */
         uint32_t page_max;    /* a window's most pages; 0: no limit */
+        /* Where they aren't 0, a window's pages are counted exactly: a token sees `window` tokens
+         * back, itself included, prompts are computed in steps of `step_tokens` (the same for all
+         * kinds), answers token by token, and pages that no later token sees go back before each
+         * step. What is charged is the most that all kinds together hold at once. */
+        uint32_t window;
+        uint32_t step_tokens;
     } kv[PN_ADMIT_KV_KINDS];
     uint64_t state_bytes; /* recurrent state and the like, whatever the length */
     /* Scratch by prompt length: straight lines between anchors in rising order, the first line from
@@ -549,6 +568,7 @@ typedef struct pn_admit_ticket {
     pn_booking kv;
     pn_booking state;
     pn_booking scratch;
+    pn_booking way; /* KV of the oldest from n_tokens to its end; not the driver's to take from */
     pn_admit_cost cost;
     int n_prompt;
     int n_tokens;   /* prompt and answer that are paid for */
@@ -559,12 +579,26 @@ typedef struct pn_admit_ticket {
     struct pn_admit_ticket *next;
 } pn_admit_ticket;
 
-/* Decides and books in one: either the whole of prompt and answer is reserved, or nothing. `n_new`
- * is the most tokens of answer; 0: unknown, PN_ADMIT_NEW_TOKENS are booked and extended page by
- * page. `n_ctx` bounds prompt and answer together (0: no bound, n_new known). Bytes come from the
- * ledger, stalls from the newest snapshot where the watch runs. 0: booked, and the result says
- * ADMIT. PN_E_CONTEXT: CAP by the window or n_ctx. PN_E_NOFIT: would not fit now (CAP when
- * something shorter would). PN_E_INVALID. `d` gets the reason. */
+/* What is asked for. */
+typedef struct pn_admit_ask {
+    int n_prompt;   /* tokens up to the answer, those that are held already included */
+    int n_new;      /* most tokens of answer; -1: unknown, PN_ADMIT_NEW_TOKENS are booked and
+                       extended page by page */
+    int n_ctx;      /* bounds prompt and answer together; 0: no bound, n_new known */
+    int max_window; /* longest prompt, without what is held; 0: none */
+    int n_held;     /* tokens of the prompt that lie in the cache from before, */
+    uint64_t held_kv_bytes; /* in so many bytes, booked and not to be booked again */
+    uint64_t held_state_bytes;
+} pn_admit_ask;
+
+/* Decides and books in one: either the whole of prompt and answer is reserved, or nothing. Bytes
+ * come from the ledger, stalls from the newest snapshot where the watch runs. 0: booked, and the
+ * result says ADMIT. PN_E_CONTEXT: CAP by the window or n_ctx. PN_E_NOFIT: would not fit now (CAP
+ * when something shorter would). PN_E_INVALID. `d` gets the reason. */
+int pn_admit_reserve_for(const pn_admit_cost *cost, const pn_admit_ask *ask, pn_admit_ticket *out,
+                         pn_admit_result *result, struct pn_detail *d);
+
+/* The same for a sequence that holds nothing; `n_new` 0: unknown. */
 int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_ctx, int max_window,
                      pn_admit_ticket *out, pn_admit_result *result, struct pn_detail *d);
 
@@ -574,7 +608,8 @@ int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_c
 int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d);
 
 /* Gives back what is left of it; the next oldest gets its way reserved, or is given an earlier end
- * where even that doesn't fit (its end_tokens says so). Takes NULL and zeroed tickets. */
+ * where even that doesn't fit (its end_tokens says so). Takes NULL and zeroed tickets. Wakes those
+ * who wait (pn_mem_wait). */
 void pn_admit_release(pn_admit_ticket *t);
 
 /* ---- shedders ----------------------------------------------------------------------------- */
@@ -595,6 +630,10 @@ int pn_shed_unregister(int id);
  * them down to their floors. Nothing happens without a deficit. What they held before and after is
  * compared: that is what is returned as freed. 0 also while another pn_shed runs. */
 uint64_t pn_shed(pn_mem_level level, uint64_t deficit_bytes);
+
+/* The same for a snapshot, by its byte level and deficit, once for each snapshot however many ask;
+ * nothing while the ladder is disabled. */
+uint64_t pn_shed_snapshot(const pn_mem_state *state);
 
 /* ---- the last decisions ------------------------------------------------------------------- */
 

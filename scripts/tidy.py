@@ -34,8 +34,10 @@ BANNED_CALLS = [
     ("fopen open openat open64 pread read readv mmap64",
      ("src/base/io.c", "src/cli/", "src/gguf/gguf_writer.c"), "base/io.h"),
     ("printf puts putchar perror", ("src/cli/",), "the log, or a result"),
-    # The pool spins for a bounded time, also while a test has stopped base/clock.
-    ("clock_gettime gettimeofday time", ("src/base/clock.c", "src/cli/", "src/ops/cpu/pool.c"),
+    # The pool spins, and waiters for memory sleep, for a bounded time also while a test has stopped
+    # base/clock.
+    ("clock_gettime gettimeofday time", ("src/base/clock.c", "src/cli/", "src/ops/cpu/pool.c",
+                                         "src/core/mem/pn_wake.c"),
      "base/clock.h"),
     ("strcpy strcat strncpy strncat sprintf vsprintf stpcpy gets", (), "snprintf with the size"),
     ("atoi atol atoll atof", (), "strtoll or strtod with their checks"),

@@ -23,7 +23,7 @@ static void print_text(const struct pn_plan *p) {
            mib(p->total_bytes));
     printf("\ncontext    %u tokens (trained for %u, longest that fits %u)\n", p->ctx, p->ctx_train,
            p->ctx_fit);
-    printf("slots      %u\n", p->slots);
+    printf("slots      %u (most that fit with this context %u)\n", p->slots, p->slots_fit);
     printf("kv         %s\n", kv_names[p->kv]);
     printf("weights    %s: %s\n", weights_names[p->weights], p->weights_why);
     if (p->unused_blocks) {
@@ -32,7 +32,13 @@ static void print_text(const struct pn_plan *p) {
             p->unused_blocks, p->unused_blocks == 1 ? "" : "s", mib(p->unused_bytes));
     }
     printf("headroom   %.1f MiB (%s)\n", mib(p->headroom_bytes), p->domain);
-    printf("fits       %s\n", p->fits ? "yes" : "no");
+    printf("dies       no die backend in this build: CPU only\n");
+    if (p->fits) {
+        printf("fits       yes, with %.1f MiB to spare\n", mib(p->headroom_bytes - p->host_bytes));
+    } else {
+        printf("fits       no: %s lacks %llu bytes (%.1f MiB)\n", p->domain,
+               (unsigned long long)p->lacking_bytes, mib(p->lacking_bytes));
+    }
 }
 
 static json_t *parts_json(const struct pn_plan *p) {
@@ -49,13 +55,15 @@ static json_t *parts_json(const struct pn_plan *p) {
 
 static int print_json(const struct pn_plan *p, struct pn_detail *d) {
     json_t *j = json_pack(
-        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:i, s:I, s:o}", "fits",
-        p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes", (json_int_t)p->host_bytes,
-        "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train", (int)p->ctx_train, "ctx_fit",
-        (int)p->ctx_fit, "kv", kv_names[p->kv], "weights", weights_names[p->weights], "weights_why",
-        p->weights_why, "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain,
-        "unused_blocks", (int)p->unused_blocks, "unused_bytes", (json_int_t)p->unused_bytes,
-        "parts", parts_json(p));
+        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:[], s:i, s:I, "
+        "s:o}",
+        "fits", p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes",
+        (json_int_t)p->host_bytes, "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train",
+        (int)p->ctx_train, "ctx_fit", (int)p->ctx_fit, "slots_fit", (int)p->slots_fit, "kv",
+        kv_names[p->kv], "weights", weights_names[p->weights], "weights_why", p->weights_why,
+        "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain, "lacking_bytes",
+        (json_int_t)p->lacking_bytes, "dies", "unused_blocks", (int)p->unused_blocks,
+        "unused_bytes", (json_int_t)p->unused_bytes, "parts", parts_json(p));
     return pn__print_json(j, d);
 }
 

@@ -48,7 +48,9 @@ void pn__cli_options(const struct pn_settings *s, struct pn_engine_options *o) {
         .weights = (enum pn_weights_choice)pn__set_int(s, PN_SET_WEIGHTS),
         .isa = (enum pn_isa_choice)pn__set_int(s, PN_SET_ISA),
         .pin = (enum pn_pin_choice)pn__set_int(s, PN_SET_PIN),
+        .prefill_window = (uint32_t)pn__set_int(s, PN_SET_WINDOW),
         .root = pn__set_text(s, PN_SET_ROOT),
+        .watch = true,
         .progress = show_loading,
     };
 }
@@ -78,7 +80,7 @@ int pn__cli_done(const struct pn_done *done, struct pn_detail *d) {
 }
 
 const char *pn__stop_name(enum pn_stop stop) {
-    static const char *const names[] = {"length", "context", "end", "cancelled", "error"};
+    static const char *const names[] = {"length", "context", "end", "cancelled", "error", "memory"};
     return names[stop];
 }
 

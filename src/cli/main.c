@@ -83,6 +83,7 @@ static int run_monitored(const struct command *c, const struct pn_settings *s,
     int rc = watches ? pn__monitor_start(s, pn__cmd_name(c->id), d) : 0;
     if (rc == 0) rc = c->run(s, d);
     pn__monitor_stop();
+    pn_memwatch_stop(); /* which an engine may have started */
     return rc;
 }
 

@@ -59,6 +59,9 @@ static int name_maps(pn_engine *e, struct pn_detail *d) {
 
 static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detail *d) {
     int rc = take_memory(e, d);
+    pn__kv_cost(&e->shape.kv, &e->cost);
+    e->window =
+        o->prefill_window && o->prefill_window < e->plan.ctx ? o->prefill_window : e->plan.ctx;
     if (rc == 0) rc = pn__cpu_new(&e->shape.cpu, e->backend.data, d, &e->cpu);
     if (rc == 0 && e->plan.weights == PN_WEIGHTS_COPY) {
         rc = pn__load_copy(&e->file, e->cpu, &e->weights, o, d);
@@ -83,11 +86,30 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
     return 0;
 }
 
+/* The watch looks at the machine that the plan looks at. */
+static int start_watch(const struct pn_engine_options *o, struct pn_detail *d) {
+    if (!o->watch || pn_memwatch_running()) return 0;
+    int rc = o->root ? pn_memwatch_set_root(o->root) : 0;
+    if (rc == 0) rc = pn_memwatch_start();
+    return rc ? pn__fail(d, rc, "starting the memory watch") : 0;
+}
+
+static int keep_root(pn_engine *e, const char *root, struct pn_detail *d) {
+    if (!root) return 0;
+    size_t bytes = strlen(root) + 1;
+    e->root = pn__calloc(bytes, 1);
+    if (!e->root) return pn__fail(d, PN_E_NOMEM, "a path of %zu bytes", bytes);
+    memcpy(e->root, root, bytes);
+    return 0;
+}
+
 int pn_engine_open(const struct pn_engine_options *options, struct pn_detail *d, pn_engine **out) {
     *out = NULL;
     pn_engine *e = pn__calloc(1, sizeof *e);
     if (!e) return pn__fail(d, PN_E_NOMEM, "engine");
-    int rc = pn__model_file_open(options, d, &e->file);
+    int rc = keep_root(e, options->root, d);
+    if (rc == 0) rc = start_watch(options, d);
+    if (rc == 0) rc = pn__model_file_open(options, d, &e->file);
     if (rc == 0) rc = pn__plan_make(&e->file, options, &e->plan, &e->shape, d);
     if (rc == 0) rc = load(e, options, d);
     if (rc) {
@@ -110,9 +132,10 @@ void pn_engine_free(pn_engine *e) {
     if (!e) return;
     for (uint32_t i = 0; e->sessions && i < e->plan.slots; i++) {
         pn__free(e->sessions[i].request);
+        pn_admit_release(&e->sessions[i].ticket);
     }
     struct command c;
-    while (e->lock_made && pn__queue_pop(e, &c)) {
+    while (e->lock_made && pn__queue_pop(e, true, &c)) {
         pn__free(c.request);
     }
     pn__free(e->sessions);
@@ -129,6 +152,7 @@ void pn_engine_free(pn_engine *e) {
     }
     pn__model_file_close(&e->file);
     if (e->lock_made) pthread_mutex_destroy(&e->lock);
+    pn__free(e->root);
     pn__free(e);
 }
 

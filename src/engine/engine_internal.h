@@ -1,12 +1,26 @@
 /* The engine's insides, shared by its files.
  *
- *   plan.c     what loading a model would take, exactly, and what fits
- *   load.c     the binder: tensors of the file become weights in memory or in the map
- *   load_copy.c  the weights' bytes into a copy, by all threads
- *   engine.c   opening and closing, and who owns which block
- *   session.c  sessions, requests and the command queue (any thread)
- *   turn.c     the driver: commands, one step, results (one thread at a time)
- *   sampler.c  logits to a token
+ *   plan.c      what loading a model would take, exactly, and what fits
+ *   load.c      the binder: tensors of the file become weights in memory or in the map
+ *   load_copy.c the weights' bytes into a copy, by all threads
+ *   engine.c    opening and closing, and who owns which block
+ *   admit.c     what a request takes, and its ticket (any thread)
+ *   session.c   sessions, requests and the command queue (any thread)
+ *   turn.c      the driver: commands, one step, results (one thread at a time)
+ *   pressure.c  the driver under pressure: the ladder's rungs, waiting for memory
+ *   sampler.c   logits to a token
+ *
+ * How memory is promised and taken. Loading reserves and commits what doesn't depend on requests
+ * (weights, vectors, the buffers of a step) and maps address space for all KV pages and states that
+ * the plan allows; those it doesn't reserve. Submit gets a ticket: prompt and answer, less what the
+ * session holds already, are reserved in the ledger or the request is refused with the numbers.
+ * When the driver starts the request, the ticket's bytes move to the sequence, and each page taken
+ * is committed against them. An open answer extends its ticket page by page; where that is refused
+ * the request is parked: it keeps what it has, takes part in no step, and asks again at each
+ * snapshot and release. The oldest ticket's way to its end is always reserved, so one request can
+ * always go on. At a request's end what no page took is released; the session keeps its pages, paid
+ * by its own booking, until it is freed. So committed <= reserved holds page by page, and the plan
+ * is the most that all slots together can reserve, to the byte.
  */
 #ifndef PN_ENGINE_INTERNAL_H
 #define PN_ENGINE_INTERNAL_H
@@ -65,6 +79,10 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
                   struct pn_plan *plan, struct engine_shape *shape,
                   struct pn_detail *d) PN_MUST_CHECK;
 
+/* Rung 4a: the format of a cache that is allocated now, when the ladder may or may not ask for Q4.
+ * An explicit choice is a pin. */
+enum pn_kv_format pn__kv_format_for(enum pn_kv_choice choice, bool force_q4);
+
 /* Buffers of a step, carved from one arena: run on a counting arena by the plan and on the block by
  * the engine. */
 struct step_buffers {
@@ -113,6 +131,8 @@ struct pn_session {
     bool taken;
     bool busy;   /* a request is queued or under way */
     bool cancel; /* it is to end at the next turn; never set without busy */
+    /* Whose turn it is while busy: submit's until the request is queued, then the driver's. */
+    pn_admit_ticket ticket;
 
     enum phase phase;
     struct request *request;
@@ -126,6 +146,8 @@ struct pn_session {
     uint32_t step_row_n;
     uint32_t step_out_i; /* rows of logits in the current step */
     uint32_t step_out_n;
+    bool parked;          /* its last extension was refused */
+    uint64_t parked_seen; /* the wake count of that */
     uint64_t rng;
     uint64_t start_ns;
     uint64_t prompt_end_ns;
@@ -154,21 +176,58 @@ struct pn_engine {
     struct pn_kv *kv;
     struct step_buffers b;
     struct pn_engine_stats stats;
-    uint32_t turn_i; /* which session goes first when a chunk doesn't divide evenly */
+    pn_admit_cost cost;
+    uint32_t window; /* longest prompt taken at once, as configured */
+    char *root;      /* of the options; NULL: the real machine */
+    pn_ladder_plan ladder;
+    uint64_t seen_seq; /* the last snapshot that caches were asked for */
+    int told_ceiling;  /* the last slot ceiling that was logged; 0: none is in force */
+    uint32_t turn_i;   /* which session goes first when a chunk doesn't divide evenly */
 
     pthread_mutex_t lock;
     bool lock_made;
     struct command queue[QUEUE_MAX]; /* ring; under lock */
     uint32_t queue_first;
     uint32_t queue_n;
+    uint32_t claim_n;            /* places that submits under way will take */
     struct pn_session *sessions; /* [plan.slots] */
 };
 
 /* Whether the request under way was cancelled. */
 bool pn__session_cancelled(pn_session *s);
 
-/* Takes the oldest command; false when there is none. */
-bool pn__queue_pop(pn_engine *e, struct command *out);
+/* Takes the oldest command, or with `any` false the oldest that was cancelled; false when there is
+ * none. */
+bool pn__queue_pop(pn_engine *e, bool any, struct command *out);
+uint32_t pn__queue_n(pn_engine *e);
+
+/* ---- admission and pressure ---- */
+
+/* Where a request begins: what its session holds. */
+struct admit_from {
+    uint32_t length;
+    uint32_t pending_n;
+    uint64_t kv_bytes;
+    uint64_t state_bytes;
+};
+
+/* Fills the session's ticket, or refuses as pn_session_submit says. The prompt is within the
+ * context. */
+int pn__admit_request(pn_session *s, const struct pn_request *r, const struct admit_from *from,
+                      struct pn_detail *d) PN_MUST_CHECK;
+
+/* The plan of the newest snapshot, or for OK where the watch doesn't run or the ladder is disabled;
+ * *state is zero then. By the byte level: stalls alone take nothing away. */
+void pn__ladder_now(const pn_engine *e, pn_mem_state *state, pn_ladder_plan *plan);
+
+/* Reads the snapshot into e->ladder and asks caches for what is lacking (rung 1). */
+void pn__pressure_follow(pn_engine *e);
+/* Whether one more request may run (rung 2). */
+bool pn__pressure_may_start(const pn_engine *e);
+/* Logs that so many are held in the queue, once for each ceiling. */
+void pn__pressure_tell_held(pn_engine *e, uint32_t held_n);
+/* Nothing could move when the wake count was `seen`: waits until something happens. */
+void pn__pressure_wait(pn_engine *e, uint64_t seen);
 
 /* Ends the session's request: timing, on_done, and the slot is idle again. Driver only. */
 void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error);

@@ -144,8 +144,23 @@ static enum pn_isa isa_limit(enum pn_isa_choice choice) {
     return PN_ISA_NEON;
 }
 
+enum pn_kv_format pn__kv_format_for(enum pn_kv_choice choice, bool force_q4) {
+    (void)force_q4; /* there is no choice yet that leaves it open */
+    return (enum pn_kv_format)choice;
+}
+
+/* What the ladder says about the format of a cache that is allocated now. */
+static bool q4_is_due(void) {
+    pn_mem_state state;
+    pn_ladder_config none = {0};
+    if (!pn_memwatch_running()) return false;
+    (void)pn_memwatch_read(&state);
+    return !pn_ladder_disabled() && pn_ladder_plan_for(state.byte_level, &none).force_kv_q4;
+}
+
 static int shape_init(const struct model_file *f, const struct pn_engine_options *o, uint32_t ctx,
-                      uint32_t slots, struct engine_shape *s, struct pn_detail *d) {
+                      uint32_t slots, enum pn_kv_choice kv, struct engine_shape *s,
+                      struct pn_detail *d) {
     memset(s, 0, sizeof *s);
     s->chunk = o->chunk ? o->chunk : CHUNK_DEFAULT;
     /* No more than all sessions can hold. */
@@ -182,7 +197,7 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
             .layer_n = pn__model_kind_n(&f->h, (enum pn_page_kind)kind),
             .window = kind == PN_PAGE_WINDOW ? f->h.window : 0,
             .shape = {.head_n = f->h.kv_head_n, .k_dim = f->h.k_dim, .v_dim = f->h.v_dim},
-            .format = (enum pn_kv_format)o->kv,
+            .format = (enum pn_kv_format)kv,
         };
     }
     return 0;
@@ -198,7 +213,7 @@ static void set_part(struct pn_plan *p, enum part_i i, const char *name, enum pn
 static int size_parts(const struct model_file *f, const struct pn_engine_options *o, uint32_t ctx,
                       uint32_t slots, enum pn_weights_choice weights, struct pn_plan *p,
                       struct engine_shape *s, struct pn_detail *d) {
-    int rc = shape_init(f, o, ctx, slots, s, d);
+    int rc = shape_init(f, o, ctx, slots, p->kv, s, d);
     if (rc) return rc;
     uint64_t kv_bytes;
     uint64_t state_bytes;
@@ -258,6 +273,22 @@ static uint32_t ctx_fit(const struct model_file *f, const struct pn_engine_optio
     return low * PN_PAGE_TOKENS;
 }
 
+/* The most slots of `ctx` tokens that fit; 0: none. */
+static uint32_t slots_fit(const struct model_file *f, const struct pn_engine_options *o,
+                          uint32_t ctx, enum pn_weights_choice weights, const struct pn_plan *p) {
+    uint32_t low = 0;              /* fit */
+    uint32_t high = SLOTS_MAX + 1; /* don't */
+    while (low + 1 < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (fits(f, o, ctx, mid, weights, p)) {
+            low = mid;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
 #define MIB(bytes) ((unsigned long long)(((bytes) + (1u << 20) - 1) >> 20))
 
 /* auto: a copy (huge pages, immune to eviction and to changes of the file) when everything with it
@@ -303,7 +334,7 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     p->unused_blocks = f->unused_blocks;
     p->unused_bytes = f->unused_bytes;
     p->ctx_train = f->h.ctx_train;
-    p->kv = o->kv;
+    p->kv = (enum pn_kv_choice)pn__kv_format_for(o->kv, q4_is_due());
 
     uint32_t slots = o->slots ? o->slots : 1;
     uint32_t most = o->ctx ? o->ctx : f->h.ctx_train;
@@ -319,7 +350,9 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     }
     rc = size_parts(f, o, ctx, slots, weights, p, shape, d);
     if (rc) return rc;
+    p->slots_fit = slots_fit(f, o, ctx, weights, p);
     if (p->fits) return 0;
+    p->lacking_bytes = p->host_bytes - p->headroom_bytes;
     return pn__fail(
         d, PN_E_NOFIT,
         "would not fit: the model with %u slot%s of %u tokens takes %llu MiB, %s has %llu "

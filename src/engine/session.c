@@ -101,27 +101,45 @@ static struct request *copy_request(const struct pn_request *r) {
     return copy;
 }
 
-static int push(pn_engine *e, struct command c, struct pn_detail *d) {
-    if (e->queue_n == QUEUE_MAX) {
-        return pn__fail(d, PN_E_BUSY, "%u commands are waiting already", QUEUE_MAX);
-    }
-    e->queue[(e->queue_first + e->queue_n++) % QUEUE_MAX] = c;
-    return 0;
-}
-
-static int push_request(pn_session *s, struct request *copy, struct pn_detail *d) {
+/* Makes the session busy with a request of `token_n` tokens and keeps a place in the queue for it;
+ * says what it holds, which nobody changes from then on. Under the lock. */
+static int claim(pn_session *s, uint32_t token_n, struct admit_from *from, struct pn_detail *d) {
     pn_engine *e = s->engine;
     if (s->busy) return pn__fail(d, PN_E_STATE, "a request is under way in this session");
-    uint64_t need = (uint64_t)s->length + s->pending_n + copy->r.token_n;
+    uint64_t need = (uint64_t)s->length + s->pending_n + token_n;
     if (need > e->plan.ctx) {
         return pn__fail(d, PN_E_CONTEXT,
                         "%u tokens behind the %u that the session holds are more than the context "
                         "of %u",
-                        copy->r.token_n, s->length + s->pending_n, e->plan.ctx);
+                        token_n, s->length + s->pending_n, e->plan.ctx);
     }
-    int rc = push(e, (struct command){.session = s, .request = copy}, d);
-    if (rc == 0) s->busy = true;
-    return rc;
+    if (e->queue_n + e->claim_n >= QUEUE_MAX) {
+        return pn__fail(d, PN_E_BUSY, "%u commands are waiting already", QUEUE_MAX);
+    }
+    const struct pn_seq_kv *seq = pn__kv_seq(e->kv, s->slot_i);
+    *from = (struct admit_from){.length = s->length,
+                                .pending_n = s->pending_n,
+                                .kv_bytes = seq->pages_paid.committed_bytes,
+                                .state_bytes = seq->state_paid.committed_bytes};
+    s->busy = true;
+    e->claim_n++;
+    return 0;
+}
+
+/* Ends a claim: the request takes its place in the queue, or (NULL) the session is free again. */
+static void settle(pn_session *s, struct request *copy) {
+    pn_engine *e = s->engine;
+    pthread_mutex_lock(&e->lock);
+    e->claim_n--;
+    if (copy) {
+        e->queue[(e->queue_first + e->queue_n++) % QUEUE_MAX] =
+            (struct command){.session = s, .request = copy};
+    } else {
+        s->busy = false;
+        s->cancel = false;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (copy) pn_mem_wake();
 }
 
 int pn_session_submit(pn_session *s, const struct pn_request *request, struct pn_detail *d) {
@@ -130,10 +148,21 @@ int pn_session_submit(pn_session *s, const struct pn_request *request, struct pn
     if (rc) return rc;
     struct request *copy = copy_request(request);
     if (!copy) return pn__fail(d, PN_E_NOMEM, "a request of %u tokens", request->token_n);
+    struct admit_from from;
     pthread_mutex_lock(&e->lock);
-    rc = push_request(s, copy, d);
+    rc = claim(s, request->token_n, &from, d);
     pthread_mutex_unlock(&e->lock);
-    if (rc) pn__free(copy);
+    if (rc) {
+        pn__free(copy);
+        return rc;
+    }
+    /* Not under the lock: it samples and logs. */
+    rc = pn__admit_request(s, request, &from, d);
+    if (rc) {
+        pn__free(copy);
+        copy = NULL;
+    }
+    settle(s, copy);
     return rc;
 }
 
@@ -143,6 +172,7 @@ int pn_session_cancel(pn_session *s, struct pn_detail *d) {
     pthread_mutex_lock(&s->engine->lock);
     s->cancel = s->busy;
     pthread_mutex_unlock(&s->engine->lock);
+    pn_mem_wake();
     return 0;
 }
 
@@ -153,15 +183,30 @@ bool pn__session_cancelled(pn_session *s) {
     return cancel;
 }
 
-bool pn__queue_pop(pn_engine *e, struct command *out) {
-    bool any = false;
+bool pn__queue_pop(pn_engine *e, bool any, struct command *out) {
+    uint32_t i = 0;
     pthread_mutex_lock(&e->lock);
-    if (e->queue_n) {
-        *out = e->queue[e->queue_first];
+    while (i < e->queue_n && !any && !e->queue[(e->queue_first + i) % QUEUE_MAX].session->cancel) {
+        i++;
+    }
+    bool found = i < e->queue_n;
+    if (found) {
+        *out = e->queue[(e->queue_first + i) % QUEUE_MAX];
+        /* Those before it move up by one; mostly there are none. */
+        for (; i > 0; i--) {
+            e->queue[(e->queue_first + i) % QUEUE_MAX] =
+                e->queue[(e->queue_first + i - 1) % QUEUE_MAX];
+        }
         e->queue_first = (e->queue_first + 1) % QUEUE_MAX;
         e->queue_n--;
-        any = true;
     }
     pthread_mutex_unlock(&e->lock);
-    return any;
+    return found;
+}
+
+uint32_t pn__queue_n(pn_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    uint32_t n = e->queue_n;
+    pthread_mutex_unlock(&e->lock);
+    return n;
 }

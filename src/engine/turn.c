@@ -1,6 +1,7 @@
-/* The driver. One turn: commands are carried out; a batch is made of every session with work (each
- * decoding session brings its last token, prompts share the chunk); one step computes it; results
- * go out. Sessions and their cache change here only, and never while a step is in progress. */
+/* The driver. One turn: the newest snapshot is followed; commands are carried out; a batch is made
+ * of every session with work (each decoding session brings its last token, prompts share the
+ * chunk); one step computes it; results go out. Sessions and their cache change here only, and
+ * never while a step is in progress. */
 #include <math.h>
 #include <string.h>
 
@@ -23,6 +24,10 @@ void pn__session_finish(struct pn_session *s, enum pn_stop stop, int error) {
     struct pn_done done = s->done;
     s->request = NULL;
     s->phase = PHASE_IDLE;
+    s->parked = false;
+    /* What was promised and not needed; the pages stay the session's. */
+    pn__kv_change(e->kv, s->slot_i);
+    pn_admit_release(&s->ticket);
     pthread_mutex_lock(&e->lock);
     s->busy = false;
     s->cancel = false;
@@ -42,13 +47,15 @@ static void start_request(struct pn_session *s, struct request *request) {
     s->start_ns = 0;
     s->prompt_end_ns = 0;
     memset(&s->done, 0, sizeof s->done);
+    pn__kv_pay(s->engine->kv, s->slot_i, &s->ticket.kv, &s->ticket.state);
 }
 
 static void run_commands(pn_engine *e) {
     struct command c;
-    while (pn__queue_pop(e, &c)) {
+    while (pn__queue_pop(e, pn__pressure_may_start(e), &c)) {
         start_request(c.session, c.request);
     }
+    pn__pressure_tell_held(e, pn__queue_n(e));
     for (uint32_t i = 0; i < e->plan.slots; i++) {
         struct pn_session *s = &e->sessions[i];
         /* One that was submitted and cancelled since the queue was empty is still idle here. */
@@ -96,9 +103,44 @@ static void add_rows(pn_engine *e, struct pn_session *s, uint32_t row_n, struct 
     if (s->start_ns == 0) s->start_ns = pn__clock_ns();
 }
 
+/* Sees to it that positions up to `end` are paid for. PN_E_NOFIT: not yet; PN_E_CONTEXT: never. */
+static int fund(pn_engine *e, struct pn_session *s, uint32_t end, struct pn_detail *d) {
+    pn_admit_ticket *t = &s->ticket;
+    while (end > (uint32_t)t->n_tokens) {
+        int rc = pn_admit_extend(t, d);
+        if (rc) return rc;
+        pn__kv_pay(e->kv, s->slot_i, &t->kv, NULL);
+    }
+    return 0;
+}
+
+/* Makes room for the session's next `n` positions, or as many of them as fit. 0: it takes no part
+ * in this step, because it is parked or has ended. A parked one asks again when the wake count has
+ * moved on. */
+static uint32_t make_room(pn_engine *e, struct pn_session *s, uint32_t n, uint64_t wake_n) {
+    struct pn_detail why;
+    if (s->parked && s->parked_seen == wake_n) return 0;
+    int rc = fund(e, s, s->length + n, &why);
+    s->parked = rc == PN_E_NOFIT;
+    s->parked_seen = wake_n;
+    if (s->parked) return 0;
+    if (rc == 0) {
+        n = pn__kv_room(e->kv, s->slot_i, s->length, n);
+        rc = pn__kv_extend(e->kv, s->slot_i, s->length, n, &why);
+    }
+    if (rc == 0) return n;
+    s->done.detail = why;
+    if (rc == PN_E_CONTEXT) {
+        pn__session_finish(s, PN_STOP_MEMORY, 0);
+    } else {
+        pn__session_finish(s, PN_STOP_ERROR, rc);
+    }
+    return 0;
+}
+
 /* Prompts share the chunk evenly, so that none waits for another's end; what doesn't divide goes to
  * each in turn. Room for logits bounds prompts that want them all. */
-static void make_batch(pn_engine *e, struct pn_batch *b) {
+static void make_batch(pn_engine *e, uint64_t wake_n, struct pn_batch *b) {
     uint32_t slots = e->plan.slots;
     uint32_t prefill_n = 0;
     for (uint32_t i = 0; i < slots; i++) {
@@ -121,12 +163,8 @@ static void make_batch(pn_engine *e, struct pn_batch *b) {
         bool all = s->request->r.all_logits;
         if (all && n > out_left) n = out_left;
         if (n == 0 || out_left == 0) continue;
-        int rc = pn__kv_extend(e->kv, s->slot_i, s->length, n, &s->done.detail);
-        if (rc) {
-            pn__session_finish(s, PN_STOP_ERROR, rc);
-            continue;
-        }
-        add_rows(e, s, n, b);
+        n = make_room(e, s, n, wake_n);
+        if (n > 0) add_rows(e, s, n, b);
     }
 }
 
@@ -265,10 +303,12 @@ static int check_map(pn_engine *e, struct pn_detail *d) {
 
 int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
     *more = false;
+    uint64_t wake_n = pn_mem_wake_count(); /* before any look at what is there */
+    pn__pressure_follow(e);
     run_commands(e);
     struct pn_batch b = {
         .seqs = e->b.seqs, .ids = e->b.ids, .positions = e->b.positions, .out_rows = e->b.out_rows};
-    make_batch(e, &b);
+    make_batch(e, wake_n, &b);
     if (b.row_n > 0) {
         int rc = check_map(e, d);
         if (rc) {
@@ -286,5 +326,6 @@ int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
         count_step(e, &step, &b);
     }
     *more = any_work(e);
+    if (*more && b.row_n == 0) pn__pressure_wait(e, wake_n);
     return 0;
 }

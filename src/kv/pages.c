@@ -5,22 +5,21 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "core/mem/pn_admission.h"
 
-/* One block of equal pages. Free pages are a stack; a page's memory is committed when it is first
- * taken and stays committed. */
+/* Address space for equal pages. Free pages are a stack and have no memory. */
 struct page_pool {
-    struct pn_block block;
+    struct pn_block space;
     uint64_t page_bytes;
     uint32_t page_n;
     uint32_t *free_ids; /* [page_n], the first free_n are free */
     uint32_t free_n;
-    bool *committed; /* [page_n] */
 };
 
 struct pn_kv {
     struct pn_kv_spec spec;
     struct page_pool pools[PN_PAGE_KIND_N];
-    struct pn_block state;
+    struct pn_block state;  /* a space: [slot_n] entries */
     struct pn_seq_kv *seqs; /* [slot_n] */
 };
 
@@ -39,16 +38,26 @@ uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind) {
     if (p->layer_n == 0) return 0;
     uint32_t all = pages_of(spec->ctx);
     if (p->window == 0) return all;
-    /* The first row of a step sees window - 1 tokens back, the last stands chunk - 1 further: a
-     * stretch of n = window + chunk - 1 tokens, which touches at most pages_of(n - 1) + 1 pages
-     * wherever it starts. */
-    uint32_t seen = pages_of((uint64_t)p->window + spec->chunk - 2) + 1;
-    return seen < all ? seen : all;
+    return (uint32_t)pn__window_pages(p->window, spec->chunk, PN_PAGE_TOKENS, spec->ctx);
 }
 
 /* Bytes of one sequence's state entry, aligned so that entries start on system pages. */
 static uint64_t state_entry_bytes(const struct pn_kv_spec *spec) {
     return (spec->state_bytes + pn__system_page() - 1) & ~(pn__system_page() - 1);
+}
+
+void pn__kv_cost(const struct pn_kv_spec *spec, pn_admit_cost *out) {
+    memset(out, 0, sizeof *out);
+    _Static_assert(PN_PAGE_KIND_N <= PN_ADMIT_KV_KINDS, "a row of the table for each kind");
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        if (spec->kinds[kind].layer_n == 0) continue;
+        out->kv[kind].page_bytes = pn__page_bytes(&spec->kinds[kind]);
+        out->kv[kind].page_tokens = PN_PAGE_TOKENS;
+        out->kv[kind].page_max = pn__page_max(spec, (enum pn_page_kind)kind);
+        out->kv[kind].window = spec->kinds[kind].window;
+        out->kv[kind].step_tokens = spec->chunk;
+    }
+    out->state_bytes = state_entry_bytes(spec);
 }
 
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes) {
@@ -61,10 +70,16 @@ bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *s
             return false;
         }
     }
-    /* Pages are numbered in 32 bits. */
-    if (total / pn__system_page() > UINT32_MAX) return false;
-    *kv_bytes = total;
-    return !pn__mul_u64(state_entry_bytes(spec), spec->slot_n, state_bytes);
+    /* Pages are numbered in 32 bits, tokens by admission in 31. */
+    if (total / pn__system_page() > UINT32_MAX || spec->ctx > INT32_MAX) return false;
+    /* A prompt as long as the context takes most; its windows aren't at their largest when the rest
+     * is, so this is less than the pools' address space. */
+    pn_admit_cost cost;
+    pn_admit_bytes most;
+    pn__kv_cost(spec, &cost);
+    if (pn_admit_cost_bytes(&cost, (int)spec->ctx, 0, &most) < 0) return false;
+    return !pn__mul_u64(most.kv, spec->slot_n, kv_bytes) &&
+           !pn__mul_u64(most.state, spec->slot_n, state_bytes);
 }
 
 static int pool_init(struct page_pool *pool, const struct pn_kv_spec *spec, enum pn_page_kind kind,
@@ -73,8 +88,7 @@ static int pool_init(struct page_pool *pool, const struct pn_kv_spec *spec, enum
     pool->page_n = pn__page_max(spec, kind) * spec->slot_n;
     if (pool->page_n == 0) return 0;
     pool->free_ids = pn__calloc(pool->page_n, sizeof *pool->free_ids);
-    pool->committed = pn__calloc(pool->page_n, sizeof *pool->committed);
-    if (!pool->free_ids || !pool->committed) {
+    if (!pool->free_ids) {
         return pn__fail(d, PN_E_NOMEM, "tables of %u KV pages", pool->page_n);
     }
     /* Lowest numbers on top, so that a short conversation touches little memory. */
@@ -82,7 +96,7 @@ static int pool_init(struct page_pool *pool, const struct pn_kv_spec *spec, enum
         pool->free_ids[i] = pool->page_n - 1 - i;
     }
     pool->free_n = pool->page_n;
-    return pn__block_new(PN_OWNER_KV, pool->page_bytes * pool->page_n, 0, d, &pool->block);
+    return pn__space_new(PN_OWNER_KV, pool->page_bytes * pool->page_n, d, &pool->space);
 }
 
 static int seqs_init(struct pn_kv *kv, struct pn_detail *d) {
@@ -120,7 +134,7 @@ int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d, struct pn_kv 
     for (int kind = 0; kind < PN_PAGE_KIND_N && rc == 0; kind++) {
         rc = pool_init(&kv->pools[kind], spec, (enum pn_page_kind)kind, d);
     }
-    if (rc == 0) rc = pn__block_new(PN_OWNER_STATE, state_bytes, PN_BLOCK_COMMIT, d, &kv->state);
+    if (rc == 0) rc = pn__space_new(PN_OWNER_STATE, state_bytes, d, &kv->state);
     if (rc == 0) rc = seqs_init(kv, d);
     if (rc) {
         pn__kv_free(kv);
@@ -132,16 +146,16 @@ int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d, struct pn_kv 
 
 void pn__kv_free(struct pn_kv *kv) {
     if (!kv) return;
-    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
-        pn__block_free(&kv->pools[kind].block);
-        pn__free(kv->pools[kind].free_ids);
-        pn__free(kv->pools[kind].committed);
-    }
     for (uint32_t i = 0; kv->seqs && i < kv->spec.slot_n; i++) {
+        pn__kv_reset(kv, i);
         for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
             pn__free(kv->seqs[i].views[kind]);
             pn__free(kv->seqs[i].page_ids[kind]);
         }
+    }
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        pn__block_free(&kv->pools[kind].space);
+        pn__free(kv->pools[kind].free_ids);
     }
     pn__free(kv->seqs);
     pn__block_free(&kv->state);
@@ -152,30 +166,92 @@ struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i) {
     return &kv->seqs[i];
 }
 
+static void move_all(pn_booking *from, pn_booking *to) {
+    if (!from || !from->live) return;
+    /* Can't fail: both are ours, at one place and of one owner, and none of it is committed. */
+    (void)pn_ledger_move(from, to, from->owner, from->reserved_bytes);
+}
+
+void pn__kv_pay(struct pn_kv *kv, uint32_t seq_i, pn_booking *pages, pn_booking *state) {
+    move_all(pages, &kv->seqs[seq_i].pages_paid);
+    move_all(state, &kv->seqs[seq_i].state_paid);
+}
+
+/* Releases what isn't committed of it; how much that was. */
+static uint64_t change(pn_booking *paid) {
+    pn_booking rest = {0};
+    if (!paid->live) return 0;
+    uint64_t bytes = paid->reserved_bytes - paid->committed_bytes;
+    if (bytes && pn_ledger_move(paid, &rest, paid->owner, bytes) == 0) {
+        (void)pn_ledger_release(&rest);
+    }
+    if (paid->reserved_bytes == 0) (void)pn_ledger_release(paid);
+    return bytes;
+}
+
+void pn__kv_change(struct pn_kv *kv, uint32_t seq_i) {
+    uint64_t bytes = change(&kv->seqs[seq_i].pages_paid);
+    bytes += change(&kv->seqs[seq_i].state_paid);
+    /* Somebody may wait for it. */
+    if (bytes) pn_mem_wake();
+}
+
+static int cant_commit(int rc, const pn_booking *paid, uint64_t bytes, const char *what,
+                       struct pn_detail *d) {
+    if (rc != PN_E_INVALID) {
+        return pn__fail(d, rc, "the system has no memory for %s of %llu bytes", what,
+                        (unsigned long long)bytes);
+    }
+    return pn__fail(d, PN_E_STATE, "%s of %llu bytes isn't paid for: %llu of %llu are in use", what,
+                    (unsigned long long)bytes, (unsigned long long)paid->committed_bytes,
+                    (unsigned long long)paid->reserved_bytes);
+}
+
 /* A pool holds as many pages as all sequences together may, and none holds more than its share: so
  * one is free. */
-static int pool_take(struct page_pool *pool, struct pn_detail *d, uint32_t *id) {
+static int pool_take(struct page_pool *pool, pn_booking *paid, struct pn_detail *d, uint32_t *id) {
     assert(pool->free_n > 0);
     uint32_t i = pool->free_ids[pool->free_n - 1];
-    if (!pool->committed[i]) {
-        int rc = pn__block_commit(&pool->block, i * pool->page_bytes, pool->page_bytes);
-        if (rc) return pn__fail(d, rc, "committing KV page %u of %u", i, pool->page_n);
-        pool->committed[i] = true;
-    }
+    int rc = pn__space_commit(&pool->space, i * pool->page_bytes, pool->page_bytes, paid);
+    if (rc) return cant_commit(rc, paid, pool->page_bytes, "a KV page", d);
     pool->free_n--;
     *id = i;
     return 0;
 }
 
-static void pool_give(struct page_pool *pool, uint32_t id) {
+/* Memory that its program has locked isn't taken back: then it stays with the page, whose next
+ * holder books it anew. */
+static void pool_give(struct page_pool *pool, pn_booking *paid, uint32_t id) {
+    if (pn__space_uncommit(&pool->space, id * pool->page_bytes, pool->page_bytes, paid) != 0) {
+        (void)pn_ledger_uncommit(paid, pool->page_bytes);
+    }
     pool->free_ids[pool->free_n++] = id;
+}
+
+/* The state's memory, zeroed, with the sequence's first token. */
+static int take_state(struct pn_kv *kv, struct pn_seq_kv *seq, struct pn_detail *d) {
+    if (!seq->state || seq->state_paid.committed_bytes) return 0;
+    uint64_t bytes = state_entry_bytes(&kv->spec);
+    int rc = pn__space_commit(&kv->state, (uint64_t)(seq->state - kv->state.data), bytes,
+                              &seq->state_paid);
+    return rc ? cant_commit(rc, &seq->state_paid, bytes, "recurrent state", d) : 0;
+}
+
+static void give_state(struct pn_kv *kv, struct pn_seq_kv *seq) {
+    uint64_t bytes = seq->state_paid.committed_bytes;
+    if (!seq->state || bytes == 0) return;
+    if (pn__space_uncommit(&kv->state, (uint64_t)(seq->state - kv->state.data), bytes,
+                           &seq->state_paid) != 0) {
+        (void)pn_ledger_uncommit(&seq->state_paid, bytes);
+        memset(seq->state, 0, bytes);
+    }
 }
 
 /* Gives the pages below page number `keep` back. */
 static void drop_below(struct page_pool *pool, struct pn_seq_kv *seq, int kind, uint32_t keep) {
     uint32_t drop = 0;
     while (drop < seq->n[kind] && seq->first[kind] + drop < keep) {
-        pool_give(pool, seq->page_ids[kind][drop++]);
+        pool_give(pool, &seq->pages_paid, seq->page_ids[kind][drop++]);
     }
     seq->n[kind] -= drop;
     seq->first[kind] += drop;
@@ -190,10 +266,6 @@ static int extend_kind(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32
     const struct pn_page_spec *spec = &kv->spec.kinds[kind];
     struct page_pool *pool = &kv->pools[kind];
     if (spec->layer_n == 0) return 0;
-    if (spec->window != 0 && pos + 1 > spec->window) {
-        /* The row at `pos` is the first that will be asked for; it sees t > pos - window. */
-        drop_below(pool, seq, kind, (pos + 1 - spec->window) / PN_PAGE_TOKENS);
-    }
     uint32_t end = pages_of((uint64_t)pos + n);
     uint32_t max = pn__page_max(&kv->spec, (enum pn_page_kind)kind);
     if (end > seq->first[kind] + max) {
@@ -204,14 +276,38 @@ static int extend_kind(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32
     }
     while (seq->first[kind] + seq->n[kind] < end) {
         uint32_t id = 0;
-        int rc = pool_take(pool, d, &id);
+        int rc = pool_take(pool, &seq->pages_paid, d, &id);
         if (rc) return rc;
         uint32_t i = seq->n[kind]++;
         seq->page_ids[kind][i] = id;
         seq->views[kind][i] = (struct pn_page_view){
-            .data = pool->block.data + id * pool->page_bytes, .format = spec->format};
+            .data = pool->space.data + id * pool->page_bytes, .format = spec->format};
     }
     return 0;
+}
+
+/* Whether all pages that rows up to `end` need, the first of them at `pos`, are paid and there. */
+static bool has_room(const struct pn_kv *kv, const struct pn_seq_kv *seq, uint32_t pos,
+                     uint32_t end) {
+    uint64_t bytes = 0;
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        const struct pn_page_spec *spec = &kv->spec.kinds[kind];
+        if (spec->layer_n == 0) continue;
+        bool past = spec->window != 0 && pos + 1 > spec->window;
+        uint32_t n = pages_of(end) - (past ? (pos + 1 - spec->window) / PN_PAGE_TOKENS : 0);
+        if (n > pn__page_max(&kv->spec, (enum pn_page_kind)kind)) return false;
+        bytes += n * kv->pools[kind].page_bytes;
+    }
+    return bytes <= seq->pages_paid.reserved_bytes;
+}
+
+uint32_t pn__kv_room(const struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n) {
+    const struct pn_seq_kv *seq = &kv->seqs[seq_i];
+    uint32_t end = pos + n;
+    /* Less by a page, as long as that leaves a row. */
+    while (!has_room(kv, seq, pos, end) && (end - 1) / PN_PAGE_TOKENS * PN_PAGE_TOKENS > pos)
+        end = (end - 1) / PN_PAGE_TOKENS * PN_PAGE_TOKENS;
+    return end - pos;
 }
 
 int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n, struct pn_detail *d) {
@@ -219,8 +315,17 @@ int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n, st
         return pn__fail(d, PN_E_CONTEXT, "%llu tokens are more than the context of %u",
                         (unsigned long long)pos + n, kv->spec.ctx);
     }
+    int rc = take_state(kv, &kv->seqs[seq_i], d);
+    if (rc) return rc;
+    /* What goes back may be what pays for what is taken, of any kind. */
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
-        int rc = extend_kind(kv, &kv->seqs[seq_i], kind, pos, n, d);
+        uint32_t window = kv->spec.kinds[kind].window;
+        if (kv->spec.kinds[kind].layer_n == 0 || window == 0 || pos + 1 <= window) continue;
+        /* The row at `pos` is the first that will be asked for; it sees t > pos - window. */
+        drop_below(&kv->pools[kind], &kv->seqs[seq_i], kind, (pos + 1 - window) / PN_PAGE_TOKENS);
+    }
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        rc = extend_kind(kv, &kv->seqs[seq_i], kind, pos, n, d);
         if (rc) return rc;
     }
     return 0;
@@ -230,12 +335,13 @@ void pn__kv_reset(struct pn_kv *kv, uint32_t seq_i) {
     struct pn_seq_kv *seq = &kv->seqs[seq_i];
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
         for (uint32_t i = seq->n[kind]; i-- > 0;) {
-            pool_give(&kv->pools[kind], seq->page_ids[kind][i]);
+            pool_give(&kv->pools[kind], &seq->pages_paid, seq->page_ids[kind][i]);
         }
         seq->n[kind] = 0;
         seq->first[kind] = 0;
     }
-    if (seq->state) memset(seq->state, 0, kv->spec.state_bytes);
+    give_state(kv, seq);
+    pn__kv_change(kv, seq_i);
 }
 
 /* Whether the pages that the token at `pos` sees are all there. */
@@ -259,9 +365,10 @@ uint32_t pn__kv_truncate(struct pn_kv *kv, uint32_t seq_i, uint32_t held, uint32
     }
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
         while (seq->n[kind] > 0 && seq->first[kind] + seq->n[kind] > pages_of(length)) {
-            pool_give(&kv->pools[kind], seq->page_ids[kind][--seq->n[kind]]);
+            pool_give(&kv->pools[kind], &seq->pages_paid, seq->page_ids[kind][--seq->n[kind]]);
         }
     }
+    pn__kv_change(kv, seq_i);
     return length;
 }
 

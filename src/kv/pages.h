@@ -1,13 +1,17 @@
 /* KV pages and recurrent state: who holds which piece of the cache.
  *
  * A page holds PN_PAGE_TOKENS tokens of every layer of one kind (full, window or latent), in one
- * format; the layout inside is ops' (ops.h, pn__kv_layer_bytes). A pool is one block of equal
- * pages, reserved whole when the engine is loaded and committed page by page as they are first
- * used, so taking a page in the middle of a request allocates nothing and can't fail while one is
- * free.
+ * format; the layout inside is ops' (ops.h, pn__kv_layer_bytes). A pool is address space for equal
+ * pages, as many as all sequences together may hold, mapped when the engine is loaded.
  *
  * A sequence owns a list of pages for each kind and one entry of the state pool. Pages never move
  * while it holds them. Window layers give a page back as soon as no later token can see it.
+ *
+ * Who holds it pays for it: each sequence has a booking for its pages and one for its state, filled
+ * by pn__kv_pay out of what its request was granted. Taking a page commits it against that booking,
+ * giving it back returns its memory to the system and leaves the bytes promised to the sequence,
+ * until pn__kv_change gives back what no page needs. A page that isn't paid for can't be taken; one
+ * that is can't fail to be there but for the system's own refusal.
  *
  * Sync: everything here belongs to the engine's driver (law 2).
  */
@@ -37,12 +41,16 @@ struct pn_kv_spec {
 
 /* Bytes of one page of a kind, a multiple of the system's page; 0 when the kind has no layers. */
 uint64_t pn__page_bytes(const struct pn_page_spec *spec);
-/* Most pages of this kind that one sequence holds at once. */
+/* Most pages of this kind that one sequence holds at once. For a window that is what steps of
+ * `chunk` from its start need; pn__kv_room keeps other steps within it. */
 uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind);
 
-/* Exact bytes that pn__kv_new reserves, KV pages and state apart. False when a product wraps or
- * page numbers would. */
+/* Exact bytes that all sequences together hold at most, KV pages and state apart. False when a
+ * product wraps or page numbers would. */
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes);
+
+/* What one sequence takes by its length: the same sizes as a table for admission. */
+void pn__kv_cost(const struct pn_kv_spec *spec, pn_admit_cost *out);
 
 /* The cache of one sequence. */
 struct pn_seq_kv {
@@ -50,12 +58,15 @@ struct pn_seq_kv {
     uint32_t *page_ids[PN_PAGE_KIND_N];         /* [page_max] */
     uint32_t first[PN_PAGE_KIND_N];             /* number of the first page held */
     uint32_t n[PN_PAGE_KIND_N];
-    uint8_t *state; /* NULL when there is none */
+    uint8_t *state; /* NULL when there is none; zeroed until the sequence begins */
+    /* Committed: what the pages and the state take. */
+    pn_booking pages_paid;
+    pn_booking state_paid;
 };
 
 struct pn_kv; /* pools, state and the sequences' tables */
 
-/* PN_E_NOFIT from the ledger, PN_E_NOMEM, PN_E_INVALID. */
+/* Reserves nothing. PN_E_NOMEM, PN_E_INVALID. */
 int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d,
                struct pn_kv **out) PN_MUST_CHECK;
 void pn__kv_free(struct pn_kv *kv);
@@ -63,15 +74,26 @@ void pn__kv_free(struct pn_kv *kv);
 /* Sequence i < slot_n. */
 struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i);
 
+/* Moves all that `pages` and `state`, bookings of KV and of state at host, have reserved to the
+ * sequence; they stay live, with nothing in them. NULL or not live: nothing to move. */
+void pn__kv_pay(struct pn_kv *kv, uint32_t seq_i, pn_booking *pages, pn_booking *state);
+
+/* The reverse for what is paid and not committed: back to the ledger. */
+void pn__kv_change(struct pn_kv *kv, uint32_t seq_i);
+
+/* How many of `n` rows from `pos` on fit into what is paid and the pool's share, at least one. All
+ * of them at a multiple of the chunk, when the way there is paid as pn__kv_cost says. */
+uint32_t pn__kv_room(const struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n);
+
 /* Makes room for positions [pos, pos + n): pages that later tokens no longer see go back first,
- * then missing ones are taken. The positions continue the sequence (pos <= what it covers).
- * PN_E_CONTEXT past spec.ctx; PN_E_NOFIT, with the numbers, when that is more pages than one
- * sequence was given (impossible while n stays within spec.chunk); PN_E_NOMEM when the system has
- * no memory for a page used for the first time. */
+ * then missing ones are taken, and the state with the first. The positions continue the sequence
+ * (pos <= what it covers). PN_E_CONTEXT past spec.ctx; PN_E_NOFIT, with the numbers, when that is
+ * more pages than one sequence may have (impossible within pn__kv_room); PN_E_STATE when they
+ * aren't paid for; PN_E_NOMEM when the system has no memory for what is taken. */
 int pn__kv_extend(struct pn_kv *kv, uint32_t seq_i, uint32_t pos, uint32_t n,
                   struct pn_detail *d) PN_MUST_CHECK;
 
-/* Gives all pages back and clears the state. */
+/* Gives everything back, what is paid included; the state is zero again. */
 void pn__kv_reset(struct pn_kv *kv, uint32_t seq_i);
 
 /* Cuts a sequence of `held` tokens back to its first `length` <= held and returns how many it holds

@@ -74,24 +74,70 @@ static int scratch_bytes(const pn_admit_cost *c, uint32_t n, uint64_t *out) {
     return 0;
 }
 
-static int kv_bytes(const pn_admit_cost *c, uint64_t tokens, uint64_t *out) {
-    *out = 0;
+/* Pages that the rows [pos, pos + n) and what they see of a window lie in. */
+static uint64_t pages_of_step(uint64_t pos, uint64_t n, uint32_t window, uint32_t page) {
+    uint64_t first = window ? pn__sub_floor_u64(pos + 1, window) / page : 0;
+    return (pos + n + page - 1) / page - first;
+}
+
+/* From a window on, a step's pages depend on its start's place in its page only: looking at the
+ * last so many whole steps is looking at all of them. */
+static uint64_t steps_to_look_at(uint64_t n_prompt, uint32_t step, uint32_t page) {
+    return pn__min_u64(n_prompt / step, step % page ? page : 1);
+}
+
+uint64_t pn__window_pages(uint32_t window, uint32_t step, uint32_t page, uint64_t n_prompt) {
+    uint64_t step_n = n_prompt / step;
+    uint64_t most = 0;
+    for (uint64_t k = step_n - steps_to_look_at(n_prompt, step, page); k < step_n; k++)
+        most = pn__max_u64(most, pages_of_step(k * step, step, window, page));
+    return pn__max_u64(most, pages_of_step(step_n * step, n_prompt % step, window, page));
+}
+
+/* Bytes held while the rows [pos, pos + n) are computed; raises *most to them. */
+static int take_step(const pn_admit_cost *c, uint64_t pos, uint64_t n, uint64_t *most) {
+    uint64_t sum = 0;
     for (int i = 0; i < PN_ADMIT_KV_KINDS; i++) {
         uint64_t bytes;
         if (c->kv[i].page_tokens == 0) continue;
-        uint64_t pages = (tokens + c->kv[i].page_tokens - 1) / c->kv[i].page_tokens;
+        uint32_t window = c->kv[i].step_tokens ? c->kv[i].window : 0;
+        uint64_t pages = pages_of_step(pos, n, window, c->kv[i].page_tokens);
         if (c->kv[i].page_max) pages = pn__min_u64(pages, c->kv[i].page_max);
-        if (pn__mul_u64(pages, c->kv[i].page_bytes, &bytes) || pn__add_u64(*out, bytes, out)) {
+        if (pn__mul_u64(pages, c->kv[i].page_bytes, &bytes) || pn__add_u64(sum, bytes, &sum)) {
             return PN_E_INVALID;
         }
     }
+    *most = pn__max_u64(*most, sum);
     return 0;
+}
+
+/* The most at once. Kinds that keep everything grow from step to step and windows repeat, so the
+ * peak is among the last steps of each sort: the prompt's whole ones, its last one, and the
+ * answer's single tokens. */
+static int kv_bytes(const pn_admit_cost *c, uint64_t n_prompt, uint64_t total, uint64_t *out) {
+    uint32_t step = 0;
+    uint32_t page = 1;
+    *out = 0;
+    for (int i = 0; i < PN_ADMIT_KV_KINDS; i++) {
+        if (c->kv[i].page_tokens == 0 || c->kv[i].window == 0) continue;
+        if (c->kv[i].step_tokens) step = c->kv[i].step_tokens;
+        page = c->kv[i].page_tokens;
+    }
+    if (step == 0) return take_step(c, 0, total, out);
+    uint64_t step_n = n_prompt / step;
+    int rc = take_step(c, step_n * step, n_prompt % step, out);
+    for (uint64_t k = step_n - steps_to_look_at(n_prompt, step, page); k < step_n && rc == 0; k++)
+        rc = take_step(c, k * step, step, out);
+    for (uint64_t n = pn__min_u64(total - n_prompt, page); n > 0 && rc == 0; n--)
+        rc = take_step(c, total - n, 1, out);
+    return rc;
 }
 
 int pn_admit_cost_bytes(const pn_admit_cost *cost, int n_prompt, int n_new, pn_admit_bytes *out) {
     memset(out, 0, sizeof *out);
     if (n_prompt < 0 || n_new < 0) return PN_E_INVALID;
-    int rc = kv_bytes(cost, (uint64_t)n_prompt + (uint64_t)n_new, &out->kv);
+    uint64_t total = (uint64_t)n_prompt + (uint64_t)n_new;
+    int rc = kv_bytes(cost, (uint64_t)n_prompt, total, &out->kv);
     if (rc == 0) rc = scratch_bytes(cost, (uint32_t)n_prompt, &out->scratch);
     out->state = cost->state_bytes;
     if (rc == 0 && (pn__add_u64(out->kv, out->state, &out->all) ||

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/io.h"
+#include "core/mem/pn_ledger.h"
 
 #define HUGE_BYTES (2ull << 20)
 
@@ -116,24 +117,44 @@ by_hand:
     return 0;
 }
 
-int pn__block_commit(struct pn_block *b, uint64_t off, uint64_t bytes) {
+int pn__space_commit(struct pn_block *b, uint64_t off, uint64_t bytes, pn_booking *payer) {
     if (!in_range(b, off, bytes)) return PN_E_INVALID;
     if (bytes == 0) return 0;
-    if (bytes > b->booking.reserved_bytes - b->booking.committed_bytes) return PN_E_INVALID;
+    if (bytes > payer->reserved_bytes - payer->committed_bytes) return PN_E_INVALID;
     int rc = touch(b->data + off, bytes);
-    if (rc == 0) rc = pn_ledger_commit(&b->booking, bytes);
+    if (rc == 0) rc = pn_ledger_commit(payer, bytes);
     if (rc < 0) madvise(b->data + off, bytes, MADV_DONTNEED);
     return rc;
 }
 
-int pn__block_uncommit(struct pn_block *b, uint64_t off, uint64_t bytes) {
+int pn__space_uncommit(struct pn_block *b, uint64_t off, uint64_t bytes, pn_booking *payer) {
     if (!in_range(b, off, bytes)) return PN_E_INVALID;
     if (bytes == 0) return 0;
-    int rc = pn_ledger_uncommit(&b->booking, bytes);
+    int rc = pn_ledger_uncommit(payer, bytes);
     if (rc < 0) return rc;
     if (madvise(b->data + off, bytes, MADV_DONTNEED) == 0) return 0;
-    rc = pn_ledger_commit(&b->booking, bytes);
+    rc = pn_ledger_commit(payer, bytes);
     return rc < 0 ? rc : PN_E_NOMEM;
+}
+
+int pn__block_commit(struct pn_block *b, uint64_t off, uint64_t bytes) {
+    return pn__space_commit(b, off, bytes, &b->booking);
+}
+
+int pn__block_uncommit(struct pn_block *b, uint64_t off, uint64_t bytes) {
+    return pn__space_uncommit(b, off, bytes, &b->booking);
+}
+
+int pn__space_new(unsigned owner, uint64_t bytes, struct pn_detail *d, struct pn_block *out) {
+    struct pn_block b = {0};
+    memset(out, 0, sizeof *out);
+    if (bytes == 0) return 0;
+    if (pn__align_u64(bytes, pn__system_page(), &b.bytes)) b.bytes = UINT64_MAX;
+    b.data = map_aligned(b.bytes, pn__system_page());
+    if (!b.data) return refused(owner, b.bytes, "map", errno, d);
+    pn__ledger_space(b.bytes);
+    *out = b;
+    return 0;
 }
 
 void pn__block_free(struct pn_block *b) {
@@ -143,6 +164,9 @@ void pn__block_free(struct pn_block *b) {
         (void)pn_ledger_vacate(&b->booking);
         if (b->data) munmap(b->data, b->bytes);
         (void)pn_ledger_release(&b->booking);
+    } else if (b->data) {
+        pn__ledger_space_gone(b->bytes);
+        munmap(b->data, b->bytes);
     }
     memset(b, 0, sizeof *b);
 }

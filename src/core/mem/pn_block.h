@@ -3,7 +3,11 @@
  *
  * Nothing is mapped that the ledger didn't grant, and mappings are never MAP_NORESERVE: where the
  * system counts promises itself (strict overcommit, RLIMIT_AS, RLIMIT_DATA) it refuses here, as a
- * value, and not later by killing somebody. */
+ * value, and not later by killing somebody.
+ *
+ * A *space* is address space without a booking: pieces of it are committed against the bookings of
+ * those who use them. So what several may need at once can have its place early and be paid for
+ * late. */
 #ifndef PN_CORE_MEM_BLOCK_H
 #define PN_CORE_MEM_BLOCK_H
 
@@ -49,7 +53,19 @@ int pn__block_commit(struct pn_block *b, uint64_t off, uint64_t bytes) PN_MUST_C
  * and read as zero when committed again. Errors as for commit; nothing changes then. */
 int pn__block_uncommit(struct pn_block *b, uint64_t off, uint64_t bytes) PN_MUST_CHECK;
 
-/* Unmaps and releases; takes NULL and zeroed blocks; zeroes `b`. */
+/* Address space alone, nothing of it reserved. PN_E_NOMEM; `out` is zeroed then. */
+int pn__space_new(unsigned owner, uint64_t bytes, struct pn_detail *d,
+                  struct pn_block *out) PN_MUST_CHECK;
+
+/* Like commit and uncommit, but what is touched is `payer`'s, which must have as many bytes that
+ * aren't committed: PN_E_INVALID. */
+int pn__space_commit(struct pn_block *b, uint64_t off, uint64_t bytes,
+                     pn_booking *payer) PN_MUST_CHECK;
+int pn__space_uncommit(struct pn_block *b, uint64_t off, uint64_t bytes,
+                       pn_booking *payer) PN_MUST_CHECK;
+
+/* Unmaps and releases; takes NULL and zeroed blocks; zeroes `b`. Of a space nothing may be
+ * committed any more. */
 void pn__block_free(struct pn_block *b);
 
 #endif

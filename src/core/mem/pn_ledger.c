@@ -264,6 +264,14 @@ int pn_ledger_mapped(pn_booking *b) {
     return 0;
 }
 
+void pn__ledger_space(uint64_t bytes) {
+    atomic_fetch_add(&pn__pools[PN_POOL_HOST].mapped_ever, bytes);
+}
+
+void pn__ledger_space_gone(uint64_t bytes) {
+    atomic_fetch_add(&pn__pools[PN_POOL_HOST].unmapped_ever, bytes);
+}
+
 int pn_ledger_commit(pn_booking *b, uint64_t bytes) {
     int rc = check(b);
     if (rc < 0) return rc;

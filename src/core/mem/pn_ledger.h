@@ -43,6 +43,13 @@ uint64_t pn__room_under(int64_t base, uint64_t reserved);
  * who bounds what he takes so. Headroom is 0 until they are made up for. */
 void pn__ledger_overbook(unsigned owner, uint64_t bytes);
 
+/* Address space of the host that is there before anybody has reserved what will lie in it, as a
+ * pool's is: a rlimit counts it in what the system says is used, so it is counted as mapped too and
+ * doesn't count twice when it is reserved. After mmap, and before munmap. Until then others may be
+ * promised its share of a rlimit; the system refuses them where they map. */
+void pn__ledger_space(uint64_t bytes);
+void pn__ledger_space_gone(uint64_t bytes);
+
 /* False while the domain refuses nothing. */
 bool pn__ledger_is_set(unsigned domain);
 

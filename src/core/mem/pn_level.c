@@ -164,7 +164,7 @@ void pn__level_derive(const pn_host_sample *s, double psi_some, double psi_full,
         take_host_like(out, "rlimit", s->rlimit_avail_bytes, pn_mem_limit_reserve(s->rlimit_bytes));
     }
     take_dies(out, dies);
-    out->raw = out->bytes;
+    out->raw = out->firm = out->bytes;
     pn_mem_level psi = level_of_psi(psi_some, psi_full);
     if (psi > out->raw) {
         out->raw = psi;
@@ -172,8 +172,10 @@ void pn__level_derive(const pn_host_sample *s, double psi_some, double psi_full,
                  "stalls: all tasks waited for memory %.2f %% of the last 10 s, some %.2f %%",
                  psi_full, psi_some);
     }
-    for (unsigned i = 0; i < PN_SOURCE_N && out->raw < PN_MEM_LEVEL_TIGHT; i++) {
+    for (unsigned i = 0; i < PN_SOURCE_N && out->firm < PN_MEM_LEVEL_TIGHT; i++) {
         if (s->sources[i].status != PN_SOURCE_FAILED) continue;
+        out->firm = PN_MEM_LEVEL_TIGHT;
+        if (out->raw >= PN_MEM_LEVEL_TIGHT) break;
         out->raw = PN_MEM_LEVEL_TIGHT;
         snprintf(out->why, sizeof out->why, "%s unknown: %s", pn_mem_source_name(i),
                  s->sources[i].why);

@@ -11,6 +11,7 @@
 struct pn_verdict {
     pn_mem_level raw;
     pn_mem_level bytes;  /* of it, what bytes alone say */
+    pn_mem_level firm;   /* of it, all but the stalls */
     pn_mem_level margin; /* the same with each band widened by reserve/16: never below `bytes` */
     uint64_t deficit_bytes;
     char why[256]; /* what decided `raw` */

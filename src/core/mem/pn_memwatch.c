@@ -33,6 +33,7 @@ static struct {
     pn_mem_state state;
     struct pn_verdict verdict;
     struct pn_damper damper;
+    struct pn_damper byte_damper;
     struct pn_stall host_stall;
     struct pn_stall group_stall;
     uint64_t fill_ns; /* of fill_headroom */
@@ -136,6 +137,9 @@ static void derive_and_publish(uint64_t now_ns, struct news *news) {
     news->from = st->level;
     st->raw_level = w.verdict.raw;
     st->level = pn__damper_step(&w.damper, &w.verdict, now_ns);
+    struct pn_verdict firm = w.verdict;
+    firm.raw = firm.firm;
+    st->byte_level = pn__damper_step(&w.byte_damper, &firm, now_ns);
     st->deficit_bytes = w.verdict.deficit_bytes;
     news->to = st->level;
     news->deficit_bytes = st->deficit_bytes;
@@ -228,7 +232,9 @@ void pn_memwatch_poll_now(void) {
         measure_fill(w.state.headroom_bytes, sample_ns);
     }
     pthread_mutex_unlock(&lock);
-    if (newest) tell(&news);
+    if (!newest) return;
+    pn_mem_wake();
+    tell(&news);
 }
 
 void pn_memwatch_set_die(int die_id, uint64_t free_bytes, uint64_t budget_bytes,
@@ -252,7 +258,9 @@ void pn_memwatch_set_die(int die_id, uint64_t free_bytes, uint64_t budget_bytes,
         w.bad_die_n++;
     }
     pthread_mutex_unlock(&lock);
-    if (known) tell(&news);
+    if (!known) return;
+    pn_mem_wake();
+    tell(&news);
 }
 
 int pn_memwatch_read(pn_mem_state *out) {
@@ -267,6 +275,7 @@ int pn_memwatch_read(pn_mem_state *out) {
         out->stale = 1;
         if (out->raw_level < PN_MEM_LEVEL_TIGHT) out->raw_level = PN_MEM_LEVEL_TIGHT;
         if (out->level < PN_MEM_LEVEL_TIGHT) out->level = PN_MEM_LEVEL_TIGHT;
+        if (out->byte_level < PN_MEM_LEVEL_TIGHT) out->byte_level = PN_MEM_LEVEL_TIGHT;
     }
     return quiet ? 0 : PN_E_BUSY;
 }

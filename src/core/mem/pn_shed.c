@@ -1,5 +1,6 @@
 /* Shedders: caches that can give memory back, asked in order, and looked at afterwards. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,4 +100,16 @@ uint64_t pn_shed(pn_mem_level level, uint64_t deficit_bytes) {
     busy = false;
     pthread_mutex_unlock(&shed_lock);
     return freed;
+}
+
+uint64_t pn_shed_snapshot(const pn_mem_state *s) {
+    /* Sync: relaxed; whoever moves it on sheds. */
+    static _Atomic uint64_t last_seq;
+    uint64_t last = atomic_load_explicit(&last_seq, memory_order_relaxed);
+    if (pn_ladder_disabled() || s->stale || s->seq == last) return 0;
+    if (!atomic_compare_exchange_strong_explicit(&last_seq, &last, s->seq, memory_order_relaxed,
+                                                 memory_order_relaxed)) {
+        return 0;
+    }
+    return pn_shed(s->byte_level, s->deficit_bytes);
 }

@@ -7,6 +7,10 @@
  * next one finish; so every ticket ends, with no memory but what was granted. Where the way doesn't
  * fit, the end comes nearer (at the least where what is paid for ends): shorter, said, but never
  * stuck.
+ *
+ * Drivers of several engines share the list, so a release by one may reserve the way of another's
+ * ticket. The way is a booking of its own for that reason: the others are touched by the ticket's
+ * own driver alone.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,8 +26,8 @@
 /* Attempts to reserve a way while others take what was just seen to be free. */
 #define WAY_TRY_MAX 8
 
-/* Sync: under ticket_lock, as are the tickets' fields but for the bookings, which are the
- * driver's. */
+/* Sync: under ticket_lock, as are the tickets' fields but for the bookings `kv`, `state` and
+ * `scratch`, which are the driver's. */
 static pn_admit_ticket *oldest;
 static uint64_t order_n;
 static pthread_mutex_t ticket_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,12 +50,13 @@ static void note(pn_decision_kind kind, int a, int b, uint64_t c, uint64_t d, co
     pn__decide(e);
 }
 
-/* Bytes of KV from `from` to `to` tokens in all; costs of a live ticket were checked. */
+/* Bytes of KV from `from` to `to` tokens in all, from the prompt's end on; costs of a live ticket
+ * were checked. */
 static uint64_t kv_between(const pn_admit_ticket *t, int from, int to) {
     pn_admit_bytes a;
     pn_admit_bytes b;
-    if (pn_admit_cost_bytes(&t->cost, 0, from, &a) < 0) return UINT64_MAX;
-    if (pn_admit_cost_bytes(&t->cost, 0, to, &b) < 0) return UINT64_MAX;
+    if (pn_admit_cost_bytes(&t->cost, t->n_prompt, from - t->n_prompt, &a) < 0) return UINT64_MAX;
+    if (pn_admit_cost_bytes(&t->cost, t->n_prompt, to - t->n_prompt, &b) < 0) return UINT64_MAX;
     return b.kv - a.kv;
 }
 
@@ -61,7 +66,8 @@ static void reserve_way(pn_admit_ticket *t) {
     int end = asked;
     for (int i = 0; i < WAY_TRY_MAX && !t->whole_way; i++) {
         uint64_t need = kv_between(t, t->n_tokens, end);
-        t->whole_way = need == 0 || pn_ledger_grow(&t->kv, need, NULL) == 0;
+        t->whole_way =
+            need == 0 || pn_ledger_reserve(PN_PLACE_HOST, PN_OWNER_KV, need, &t->way, NULL) == 0;
         if (t->whole_way) break;
         uint64_t room = pn_ledger_place_headroom(PN_PLACE_HOST, NULL);
         int fits = t->n_tokens;
@@ -101,16 +107,18 @@ static int refused(int code, int n_prompt, const pn_admit_result *r, struct pn_d
 }
 
 /* 0 when prompt and answer are within what can ever be; else the result says CAP by the window. */
-static int check_lengths(int n_prompt, int n_new, int n_ctx, int max_window, pn_admit_result *r) {
-    int64_t longest = n_prompt;
-    if (max_window > 0 && max_window < longest) longest = max_window;
-    int64_t beside = (int64_t)n_ctx - (n_new > 0 ? n_new : 1);
-    if (n_ctx > 0 && beside < longest) longest = beside;
-    if (longest >= n_prompt) return 0;
-    r->verdict = longest > 0 ? PN_ADMIT_VERDICT_CAP : PN_ADMIT_VERDICT_REJECT;
+static int check_lengths(const pn_admit_ask *a, pn_admit_result *r) {
+    int64_t longest = a->n_prompt;
+    if (a->max_window > 0 && (int64_t)a->max_window + a->n_held < longest) {
+        longest = (int64_t)a->max_window + a->n_held;
+    }
+    int64_t beside = (int64_t)a->n_ctx - (a->n_new >= 0 ? a->n_new : 1);
+    if (a->n_ctx > 0 && beside < longest) longest = beside;
+    if (longest >= a->n_prompt) return 0;
+    r->verdict = longest > a->n_held ? PN_ADMIT_VERDICT_CAP : PN_ADMIT_VERDICT_REJECT;
     r->cause = PN_ADMIT_CAUSE_WINDOW;
-    r->fit_tokens = longest > 0 ? (int)longest : 0;
-    r->need_bytes = (uint64_t)n_prompt;
+    r->fit_tokens = longest > a->n_held ? (int)longest : 0;
+    r->need_bytes = (uint64_t)a->n_prompt;
     r->have_bytes = (uint64_t)r->fit_tokens;
     return PN_E_CONTEXT;
 }
@@ -133,6 +141,7 @@ static void give_all_back(pn_admit_ticket *t) {
     give_back(&t->kv);
     give_back(&t->state);
     give_back(&t->scratch);
+    give_back(&t->way);
 }
 
 /* One booking from the pool, then split by owner: nobody sees half of it. */
@@ -144,39 +153,71 @@ static int book(const pn_admit_bytes *b, pn_admit_ticket *t) {
     return rc;
 }
 
-int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_ctx, int max_window,
-                     pn_admit_ticket *out, pn_admit_result *result, struct pn_detail *d) {
+static bool good_ask(const pn_admit_ask *a) {
+    if (a->n_prompt < 0 || a->n_new < -1 || a->n_held < 0 || a->n_held > a->n_prompt) return false;
+    return a->n_new >= 0 ? a->n_new <= INT32_MAX - a->n_prompt : a->n_ctx > 0;
+}
+
+/* What prompt and answer take beyond what is held. */
+static int ask_bytes(const pn_admit_cost *cost, const pn_admit_ask *a, int paid,
+                     pn_admit_bytes *b) {
+    int rc = pn_admit_cost_bytes(cost, a->n_prompt, paid, b);
+    if (rc < 0) return rc;
+    b->kv = pn__sub_floor_u64(b->kv, a->held_kv_bytes);
+    b->state = pn__sub_floor_u64(b->state, a->held_state_bytes);
+    b->all = b->kv + b->state + b->scratch;
+    return 0;
+}
+
+static void no_room(const pn_admit_cost *cost, const pn_admit_ask *a, int paid, uint64_t need,
+                    pn_admit_result *r) {
+    uint64_t room;
+    char name[PN_DOMAIN_NAME_BYTES];
+    headroom(&room, name);
+    /* What was refused may fit now that others gave something back; it wasn't granted. */
+    room = pn__min_u64(room, need - 1);
+    /* What is held counts on both sides of the question how long a prompt would fit. */
+    uint64_t held = a->held_kv_bytes + a->held_state_bytes;
+    pn__admit_fit(cost, a->n_prompt, paid, 0, room + held, name, r);
+    r->need_bytes = need;
+    r->have_bytes = room;
+    if (r->fit_tokens > a->n_held) return;
+    r->verdict = PN_ADMIT_VERDICT_REJECT;
+    r->fit_tokens = 0;
+}
+
+int pn_admit_reserve_for(const pn_admit_cost *cost, const pn_admit_ask *ask, pn_admit_ticket *out,
+                         pn_admit_result *result, struct pn_detail *d) {
     pn_admit_bytes b;
+    int n_prompt = ask->n_prompt;
     memset(out, 0, sizeof *out);
     memset(result, 0, sizeof *result);
-    bool good = n_prompt >= 0 && n_new >= 0;
-    if (good) good = n_new > 0 ? n_new <= INT32_MAX - n_prompt : n_ctx > 0;
-    if (!good) {
+    if (!good_ask(ask)) {
         result->verdict = PN_ADMIT_VERDICT_REJECT;
         result->cause = PN_ADMIT_CAUSE_INVALID;
         return refused(PN_E_INVALID, n_prompt, result, d);
     }
-    int rc = check_lengths(n_prompt, n_new, n_ctx, max_window, result);
+    int rc = check_lengths(ask, result);
     if (rc < 0) return refused(rc, n_prompt, result, d);
     if (stall_refuses(result)) return refused(PN_E_NOFIT, n_prompt, result, d);
 
-    int end = n_new > 0 ? n_prompt + n_new : n_ctx;
-    int paid = n_new > 0 ? n_new : PN_ADMIT_NEW_TOKENS;
+    int end = ask->n_new >= 0 ? n_prompt + ask->n_new : ask->n_ctx;
+    int paid = ask->n_new >= 0 ? ask->n_new : PN_ADMIT_NEW_TOKENS;
     if (paid > end - n_prompt) paid = end - n_prompt;
+    rc = ask_bytes(cost, ask, paid, &b);
+    if (rc < 0) {
+        result->verdict = PN_ADMIT_VERDICT_REJECT;
+        result->cause = PN_ADMIT_CAUSE_INVALID;
+        return refused(rc, n_prompt, result, d);
+    }
     out->cost = *cost;
     out->n_prompt = n_prompt;
     out->n_tokens = n_prompt + paid;
     out->end_tokens = end;
-    rc = pn_admit_cost_bytes(cost, n_prompt, paid, &b);
-    if (rc == 0) rc = book(&b, out);
+    rc = book(&b, out);
     if (rc < 0) {
-        uint64_t room;
-        char name[PN_DOMAIN_NAME_BYTES];
         memset(out, 0, sizeof *out);
-        headroom(&room, name);
-        /* What was refused may fit now that others gave something back; it wasn't granted. */
-        if (rc == PN_E_NOFIT) room = pn__min_u64(room, b.all - 1);
-        pn__admit_fit(cost, n_prompt, paid, 0, room, name, result);
+        no_room(cost, ask, paid, b.all, result);
         return refused(rc, n_prompt, result, d);
     }
     pthread_mutex_lock(&ticket_lock);
@@ -188,26 +229,47 @@ int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_c
     return 0;
 }
 
+int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_ctx, int max_window,
+                     pn_admit_ticket *out, pn_admit_result *result, struct pn_detail *d) {
+    pn_admit_ask ask = {.n_prompt = n_prompt,
+                        .n_new = n_new > 0    ? n_new
+                                 : n_new == 0 ? -1
+                                              : -2,
+                        .n_ctx = n_ctx,
+                        .max_window = max_window};
+    return pn_admit_reserve_for(cost, &ask, out, result, d);
+}
+
+/* Pays for tokens up to `to`: out of the way that is reserved already, or anew. Needs ticket_lock.
+ */
+static int pay_to(pn_admit_ticket *t, int to, uint64_t *need, struct pn_detail *d) {
+    *need = kv_between(t, t->n_tokens, to);
+    if (*need == 0) return 0;
+    if (t->whole_way) return pn_ledger_move(&t->way, &t->kv, PN_OWNER_KV, *need);
+    return pn_ledger_grow(&t->kv, *need, d);
+}
+
 int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d) {
-    int rc = 0;
+    int rc;
     uint64_t need = 0;
     pthread_mutex_lock(&ticket_lock);
     int end = t->end_tokens;
     int to = end - t->n_tokens > PN_ADMIT_PAGE_TOKENS ? t->n_tokens + PN_ADMIT_PAGE_TOKENS : end;
+    bool was_parked = t->parked;
     if (t->order == 0) {
         rc = pn__fail(d, PN_E_STATE, "extending a ticket that isn't live");
     } else if (t->n_tokens >= end) {
         rc = pn__fail(d, PN_E_CONTEXT, "the request ends at %d tokens", end);
-    } else if (!t->whole_way) {
-        need = kv_between(t, t->n_tokens, to);
-        if (need) rc = pn_ledger_grow(&t->kv, need, d);
+    } else {
+        rc = pay_to(t, to, &need, d);
     }
     if (rc == 0) t->n_tokens = to;
     if (rc == 0 || rc == PN_E_NOFIT) t->parked = rc != 0;
     int now = t->n_tokens;
     pthread_mutex_unlock(&ticket_lock);
     if (rc == 0) note(PN_DECISION_EXTEND, now, 0, need, 0, "");
-    if (rc == PN_E_NOFIT) {
+    /* Once for each time of waiting, however often it asks meanwhile. */
+    if (rc == PN_E_NOFIT && !was_parked) {
         note(PN_DECISION_PARK, now, 0, need, pn_ledger_place_headroom(PN_PLACE_HOST, NULL), "");
     }
     return rc;
@@ -224,4 +286,5 @@ void pn_admit_release(pn_admit_ticket *t) {
     if (oldest && !oldest->whole_way) reserve_way(oldest);
     pthread_mutex_unlock(&ticket_lock);
     memset(t, 0, sizeof *t);
+    pn_mem_wake();
 }
