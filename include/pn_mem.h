@@ -104,6 +104,11 @@ typedef struct pn_host_sample {
     /* RLIMIT_AS or RLIMIT_DATA, whichever leaves less. */
     uint64_t rlimit_bytes;       /* 0 = unlimited */
     uint64_t rlimit_avail_bytes; /* what is left of it; meaningful when rlimit_bytes != 0 */
+    /* Each for itself, likewise: address space counts mapped files, data doesn't. */
+    uint64_t rlimit_as_bytes;
+    uint64_t rlimit_as_avail_bytes;
+    uint64_t rlimit_data_bytes;
+    uint64_t rlimit_data_avail_bytes;
 
     /* The same of our own group, where it has a memory.pressure (v2). */
     double group_psi_some_avg10;
@@ -147,7 +152,7 @@ uint64_t pn_host_eff_avail(const pn_host_sample *sample, unsigned *domain);
 /* Where bytes lie. PN_PLACE_DIE + i is die i. */
 enum pn_mem_place {
     PN_PLACE_HOST = 0,
-    PN_PLACE_FILE = 1, /* page cache of mapped files: counted, refused by no domain */
+    PN_PLACE_FILE = 1, /* page cache of mapped files: refused by none but RLIMIT_AS */
     PN_PLACE_PINNED = 2,
     PN_PLACE_DIE = 3,
 };
@@ -171,7 +176,8 @@ const char *pn_mem_place_name(unsigned place); /* "host" "file" "pinned" "die 0"
 const char *pn_mem_owner_name(unsigned owner); /* "weights" "kv" … */
 
 /* What can refuse a reservation: host and pinned memory count against host, cgroup and rlimit, die
- * i's against die i, file pages against none. */
+ * i's against die i. File pages go when the kernel needs memory, so they count against none of
+ * them; but their address space counts against rlimit where that is an RLIMIT_AS. */
 enum pn_mem_domain {
     PN_DOMAIN_HOST = 0,
     PN_DOMAIN_CGROUP = 1, /* the group on our path that leaves least; all of them count alike */
@@ -200,14 +206,15 @@ typedef struct pn_ledger_mark {
     uint64_t seq; /* marks are numbered; figures older than those in use are ignored */
     uint64_t committed_bytes[1 + PN_DIE_MAX]; /* of the host, then of each die */
     uint64_t mapped_bytes;                    /* of the host */
+    uint64_t mapped_file_bytes;
 } pn_ledger_mark;
 
 void pn_ledger_mark_now(pn_ledger_mark *out);
 
-/* Tells the ledger what a domain can still give: `available_bytes`, measured after `mark` was taken
- * (NULL: this moment), of which `reserve_bytes` are kept free. A domain that was never set, or set
- * to UINT64_MAX, refuses nothing. `name` is what messages call it, such as "cgroup:/box" (copied;
- * NULL: the domain's kind). */
+/* Tells the ledger what a domain can still give (of rlimit: address space): `available_bytes`,
+ * measured after `mark` was taken (NULL: this moment), of which `reserve_bytes` are kept free. A
+ * domain that was never set, or set to UINT64_MAX, refuses nothing. `name` is what messages call
+ * it, such as "cgroup:/box" (copied; NULL: the domain's kind). */
 void pn_ledger_set_domain_at(unsigned domain, const char *name, uint64_t available_bytes,
                              uint64_t reserve_bytes, const pn_ledger_mark *mark);
 void pn_ledger_set_domain(unsigned domain, const char *name, uint64_t available_bytes,

@@ -67,7 +67,10 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
         rc = pn__load_copy(&e->file, e->cpu, &e->weights, o, d);
     }
     if (rc == 0) rc = bind(e, d);
-    if (rc == 0 && e->plan.weights == PN_WEIGHTS_MAP) rc = name_maps(e, d);
+    if (rc == 0 && e->plan.weights == PN_WEIGHTS_MAP) {
+        rc = name_maps(e, d);
+        if (rc == 0) rc = pn_ledger_mapped(&e->map_booking);
+    }
     /* A file rewritten while it was read would leave a mixture of two models. */
     if (rc == 0) rc = pn__gguf_check_unchanged(e->file.g, d);
     if (rc) return rc;
@@ -146,11 +149,12 @@ void pn_engine_free(pn_engine *e) {
     pn__block_free(&e->work);
     pn__block_free(&e->vectors);
     pn__block_free(&e->weights);
-    if (e->map_booking.live) (void)pn_ledger_release(&e->map_booking);
+    if (e->map_booking.live) (void)pn_ledger_vacate(&e->map_booking);
     for (uint32_t i = 0; i < e->hot_n; i++) {
         pn_mem_hot_range_unregister(e->hot_ids[i]);
     }
     pn__model_file_close(&e->file);
+    if (e->map_booking.live) (void)pn_ledger_release(&e->map_booking);
     if (e->lock_made) pthread_mutex_destroy(&e->lock);
     pn__free(e->root);
     pn__free(e);

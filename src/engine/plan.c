@@ -209,6 +209,11 @@ static void set_part(struct pn_plan *p, enum part_i i, const char *name, enum pn
         (struct pn_plan_part){.name = name, .owner = owner, .place = PN_PLACE_HOST, .bytes = bytes};
 }
 
+/* What a limit on address space leaves, in which mapped files count too. */
+static uint64_t address_space(void) {
+    return pn_ledger_place_headroom(PN_PLACE_FILE, NULL);
+}
+
 /* Sizes of all parts for one context, slot count and way of holding the weights. */
 static int size_parts(const struct model_file *f, const struct pn_engine_options *o, uint32_t ctx,
                       uint32_t slots, enum pn_weights_choice weights, struct pn_plan *p,
@@ -244,7 +249,7 @@ static int size_parts(const struct model_file *f, const struct pn_engine_options
         }
         if (p->parts[i].place != PN_PLACE_FILE) p->host_bytes += p->parts[i].bytes;
     }
-    p->fits = p->host_bytes <= p->headroom_bytes;
+    p->fits = p->host_bytes <= p->headroom_bytes && p->total_bytes <= address_space();
     return 0;
 }
 
@@ -352,12 +357,18 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     if (rc) return rc;
     p->slots_fit = slots_fit(f, o, ctx, weights, p);
     if (p->fits) return 0;
-    p->lacking_bytes = p->host_bytes - p->headroom_bytes;
+    uint64_t need = p->host_bytes;
+    if (need <= p->headroom_bytes) { /* so it is the map that is too much */
+        need = p->total_bytes;
+        p->headroom_bytes = address_space();
+        snprintf(p->domain, sizeof p->domain, "%s", pn_mem_domain_name(PN_DOMAIN_RLIMIT));
+    }
+    p->lacking_bytes = need - p->headroom_bytes;
     return pn__fail(
         d, PN_E_NOFIT,
         "would not fit: the model with %u slot%s of %u tokens takes %llu MiB, %s has %llu "
         "MiB to give; %s%u tokens",
-        slots, slots == 1 ? "" : "s", ctx, MIB(p->host_bytes), p->domain, MIB(p->headroom_bytes),
+        slots, slots == 1 ? "" : "s", ctx, MIB(need), p->domain, MIB(p->headroom_bytes),
         p->ctx_fit ? "the longest context that fits is " : "nothing fits, not even ",
         p->ctx_fit ? p->ctx_fit : ctx);
 }

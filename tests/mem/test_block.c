@@ -217,8 +217,38 @@ static int limited(int resource, const char *key) {
     return 0;
 }
 
+/* A file of 100 MiB, booked and then mapped, takes as much of RLIMIT_AS; a reservation that
+ * succeeds beside it can be had. */
+static int file_beside(void) {
+    char path[] = "/tmp/pn-block-XXXXXX";
+    struct pn_block b;
+    pn_booking f;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && unlink(path) == 0 && ftruncate(fd, 100 * MIB) == 0);
+    pn_ledger_sample(NULL);
+    uint64_t before = pn_ledger_headroom(PN_DOMAIN_RLIMIT);
+    CHECK(before > 150 * MIB && before < 256 * MIB);
+    CHECK(pn_ledger_reserve(PN_PLACE_FILE, PN_OWNER_WEIGHTS, 100 * MIB, &f, &detail) == 0);
+    CHECK(pn_ledger_headroom(PN_DOMAIN_RLIMIT) == before - 100 * MIB);
+    /* Fits the limit alone, but not beside the file: refused before anything is mapped. */
+    CHECK(pn__block_new(PN_OWNER_KV, 150 * MIB, 0, &detail, &b) == PN_E_NOFIT);
+    void *map = mmap(NULL, 100 * MIB, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && pn_ledger_mapped(&f) == 0);
+    pn_ledger_sample(NULL);
+    uint64_t mapped = pn_ledger_headroom(PN_DOMAIN_RLIMIT);
+    CHECK(mapped + 108 * MIB > before && mapped < before - 92 * MIB);
+    CHECK(pn__block_new(PN_OWNER_KV, 150 * MIB, 0, &detail, &b) == PN_E_NOFIT);
+    CHECK(pn__block_new(PN_OWNER_KV, mapped / MIB * MIB, 0, &detail, &b) == 0);
+    pn__block_free(&b);
+    CHECK(pn_ledger_vacate(&f) == 0 && munmap(map, 100 * MIB) == 0);
+    CHECK(pn_ledger_release(&f) == 0);
+    close(fd);
+    return 0;
+}
+
 static int body_limit_as(void) {
-    return limited(RLIMIT_AS, "VmSize");
+    int rc = limited(RLIMIT_AS, "VmSize");
+    return rc ? rc : file_beside();
 }
 
 static int body_limit_data(void) {

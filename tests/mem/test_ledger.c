@@ -253,6 +253,44 @@ static void test_rlimit_counts_mapped(void **state) {
     assert_int_equal(pn_ledger_headroom(PN_DOMAIN_RLIMIT), 1000);
 }
 
+/* Address space of mapped files counts too, against rlimit alone. */
+static void test_rlimit_counts_files(void **state) {
+    (void)state;
+    unsigned domain;
+    pn_booking no;
+    pn_ledger_set_domain(PN_DOMAIN_HOST, NULL, 5000, 0);
+    pn_booking free_of_limits = book(PN_PLACE_FILE, PN_OWNER_WEIGHTS, 9000);
+    assert_true(pn_ledger_place_headroom(PN_PLACE_FILE, &domain) == UINT64_MAX);
+    assert_int_equal(domain, PN_DOMAIN_NONE);
+    unbook(&free_of_limits);
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, 1000, 0);
+    pn_booking f = book(PN_PLACE_FILE, PN_OWNER_WEIGHTS, 700);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_RLIMIT), 300);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_HOST), 5000);
+    assert_int_equal(pn_ledger_place_headroom(PN_PLACE_HOST, &domain), 300);
+    assert_int_equal(domain, PN_DOMAIN_RLIMIT);
+    assert_int_equal(pn_ledger_place_headroom(PN_PLACE_FILE, &domain), 300);
+    assert_int_equal(domain, PN_DOMAIN_RLIMIT);
+    assert_int_equal(pn_ledger_reserve(PN_PLACE_HOST, PN_OWNER_KV, 301, &no, &detail), PN_E_NOFIT);
+    assert_non_null(strstr(detail.text, "rlimit lacks 1 bytes, it can give 300"));
+    assert_int_equal(pn_ledger_reserve(PN_PLACE_FILE, PN_OWNER_WEIGHTS, 301, &no, &detail),
+                     PN_E_NOFIT);
+    assert_non_null(strstr(detail.text, "at file would not fit: rlimit lacks 1 bytes"));
+    pn_booking h = book(PN_PLACE_HOST, PN_OWNER_KV, 300);
+    assert_int_equal(pn_ledger_place_headroom(PN_PLACE_FILE, NULL), 0);
+    /* Once it is mapped the system has taken it off what it calls available. */
+    assert_int_equal(pn_ledger_mapped(&f), 0);
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, 300, 0);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_RLIMIT), 0);
+    unbook(&h);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_RLIMIT), 300);
+    assert_int_equal(pn_ledger_vacate(&f), 0);
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, 1000, 0);
+    unbook(&f);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_RLIMIT), 1000);
+    assert_int_equal(pn_ledger_headroom(PN_DOMAIN_HOST), 5000);
+}
+
 static void test_misuse_is_caught(void **state) {
     (void)state;
     pn_booking none = {0};
@@ -347,6 +385,7 @@ int main(void) {
         IN_BOOKS(test_during_a_measurement),
         IN_BOOKS(test_old_measurement_is_ignored),
         IN_BOOKS(test_rlimit_counts_mapped),
+        IN_BOOKS(test_rlimit_counts_files),
         IN_BOOKS(test_misuse_is_caught),
         IN_BOOKS(test_high_water),
         IN_BOOKS(test_domain_view),

@@ -200,6 +200,29 @@ static void test_rlimit(void **state) {
     assert_non_null(strstr(detail.text, "rlimit lacks 1048576 bytes"));
 }
 
+/* Both limits: files count against address space only, and each is enforced, not just the one that
+ * leaves less now. */
+static void test_both_rlimits(void **state) {
+    (void)state;
+    pn_booking f;
+    mem_tree_write(&tree, "proc/self/limits",
+                   "Max data size             209715200            unlimited            bytes\n"
+                   "Max address space         1073741824           unlimited            bytes\n");
+    mem_tree_write(&tree, "proc/self/status", "VmSize: 524288 kB\nVmData: 0 kB\n");
+    pn_ledger_set_reserves(UINT64_MAX, 0);
+    pn_ledger_sample(tree.root);
+    assert_true(pn_ledger_headroom(PN_DOMAIN_RLIMIT) == 200 * MIB);
+    assert_true(pn_ledger_place_headroom(PN_PLACE_FILE, NULL) == 512 * MIB);
+    PN_ASSERT_OK(pn_ledger_reserve(PN_PLACE_FILE, PN_OWNER_WEIGHTS, 400 * MIB, &f, &detail),
+                 &detail);
+    assert_true(pn_ledger_headroom(PN_DOMAIN_RLIMIT) == 112 * MIB);
+    assert_int_equal(try_reserve(113 * MIB), PN_E_NOFIT);
+    assert_int_equal(pn_ledger_release(&f), 0);
+    assert_int_equal(try_reserve(200 * MIB), 0);
+    assert_int_equal(try_reserve(200 * MIB + 1), PN_E_NOFIT);
+    pn_ledger_set_reserves(UINT64_MAX, UINT64_MAX);
+}
+
 /* A sample that was begun before the one in use doesn't overwrite it. */
 static void test_slow_sampler(void **state) {
     (void)state;
@@ -225,6 +248,7 @@ int main(void) {
         IN_TREE(test_failed_from_the_start),
         IN_TREE(test_failed_in_mid_run),
         IN_TREE(test_rlimit),
+        IN_TREE(test_both_rlimits),
         IN_TREE(test_slow_sampler),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

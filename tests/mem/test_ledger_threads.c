@@ -223,11 +223,57 @@ static void test_double_release_race(void **state) {
     assert_empty();
 }
 
+/* ---- two counters under one limit ----------------------------------------------------------- */
+
+#define SPACE 10000ull
+
+static _Atomic uint64_t space;
+
+static void *take_space(void *arg) {
+    unsigned place = arg ? PN_PLACE_FILE : PN_PLACE_HOST;
+    uint64_t x = 0x9e3779b97f4a7c15ull * (3 + place);
+    for (int i = 0; i < ROUND_N / 3; i++) {
+        pn_booking b;
+        uint64_t bytes = SPACE / 4 + next(&x) % SPACE;
+        if (pn_ledger_reserve(place, PN_OWNER_WEIGHTS, bytes, &b, NULL) != 0) {
+            atomic_fetch_add(&refused_n, 1);
+            continue;
+        }
+        atomic_fetch_add(&granted_n, 1);
+        expect(atomic_fetch_add(&space, bytes) + bytes <= SPACE);
+        atomic_fetch_sub(&space, bytes);
+        expect(pn_ledger_release(&b) == 0);
+    }
+    return NULL;
+}
+
+/* Files and memory share RLIMIT_AS but not a counter: never are both granted more than it leaves.
+ */
+static void test_space(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    atomic_store(&broken_n, 0);
+    atomic_store(&granted_n, 0);
+    pn_ledger_set_domain(PN_DOMAIN_HOST, NULL, UINT64_MAX, 0);
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, SPACE, 0);
+    for (size_t i = 0; i < PN_ARRAY_N(threads); i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, take_space, i % 2 ? &threads[i] : NULL),
+                         0);
+    }
+    for (size_t i = 0; i < PN_ARRAY_N(threads); i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(broken_n, 0);
+    assert_true(granted_n > 0);
+    assert_true(pn_ledger_headroom(PN_DOMAIN_RLIMIT) == SPACE);
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, UINT64_MAX, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_over_granted),
         cmocka_unit_test(test_view_is_whole),
         cmocka_unit_test(test_double_release_race),
+        cmocka_unit_test(test_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,9 @@ static struct domain domains[PN_DOMAIN_N] = {
 };
 _Static_assert(PN_DOMAIN_N == 19, "every domain starts unset");
 
+/* RLIMIT_DATA's; domains[PN_DOMAIN_RLIMIT].base is RLIMIT_AS's. Sync: atomic, any thread. */
+static _Atomic int64_t data_base = PN_BASE_UNSET;
+
 static _Atomic uint64_t mark_n; /* Sync: relaxed */
 static pthread_mutex_t domain_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -45,8 +48,19 @@ static int pool_of_domain(unsigned domain) {
     return domain < PN_DOMAIN_DIE ? PN_POOL_HOST : (int)(1 + domain - PN_DOMAIN_DIE);
 }
 
+int64_t pn__address_base(void) {
+    int64_t base = atomic_load_explicit(&domains[PN_DOMAIN_RLIMIT].base, memory_order_relaxed);
+    /* Sequentially consistent: see reserve_file in pn_ledger.c. */
+    return base == PN_BASE_UNSET ? base : base - (int64_t)atomic_load(&pn__file_space.reserved);
+}
+
 static int64_t base_of(unsigned domain) {
-    return atomic_load_explicit(&domains[domain].base, memory_order_relaxed);
+    if (domain != PN_DOMAIN_RLIMIT) {
+        return atomic_load_explicit(&domains[domain].base, memory_order_relaxed);
+    }
+    int64_t space = pn__address_base();
+    int64_t data = atomic_load_explicit(&data_base, memory_order_relaxed);
+    return space < data ? space : data;
 }
 
 int64_t pn__domain_least(int pool, unsigned *domain) {
@@ -76,11 +90,13 @@ uint64_t pn_ledger_headroom(unsigned domain) {
 void pn_ledger_mark_now(pn_ledger_mark *out) {
     out->seq = atomic_fetch_add_explicit(&mark_n, 1, memory_order_relaxed) + 1;
     out->mapped_bytes = atomic_load(&pn__pools[PN_POOL_HOST].mapped_ever);
+    out->mapped_file_bytes = atomic_load(&pn__file_space.mapped_ever);
     for (int i = 0; i < PN_POOL_N; i++)
         out->committed_bytes[i] = atomic_load(&pn__pools[i].committed_ever);
 }
 
-/* The least that can have been taken from the domain's pool at any moment since the mark. */
+/* The least that can have been taken from the domain's pool at any moment since the mark; of
+ * rlimit: of data. */
 static int64_t taken_since(unsigned domain, const pn_ledger_mark *mark) {
     int i = pool_of_domain(domain);
     if (domain == PN_DOMAIN_RLIMIT) {
@@ -89,12 +105,19 @@ static int64_t taken_since(unsigned domain, const pn_ledger_mark *mark) {
     return (int64_t)(mark->committed_bytes[i] - atomic_load(&pn__pools[i].uncommitted_ever));
 }
 
-/* Needs domain_lock. */
-static void store_domain(unsigned domain, const char *name, uint64_t available, uint64_t reserve,
-                         const pn_ledger_mark *mark) {
-    struct domain *m = &domains[domain];
-    if (mark->seq < m->mark_seq) return;
-    m->mark_seq = mark->seq;
+static int64_t file_taken_since(const pn_ledger_mark *mark) {
+    return (int64_t)(mark->mapped_file_bytes - atomic_load(&pn__file_space.unmapped_ever));
+}
+
+static int64_t base_from(uint64_t available, uint64_t reserve, int64_t taken) {
+    if (available == UINT64_MAX) return PN_BASE_UNSET;
+    return (int64_t)pn__min_u64(available, PN_POOL_BYTES_MAX) -
+           (int64_t)pn__min_u64(reserve, PN_POOL_BYTES_MAX) + taken;
+}
+
+/* Name and figures, for messages. Needs domain_lock. */
+static void store_figures(struct domain *m, const char *name, uint64_t available,
+                          uint64_t reserve) {
     uint64_t words[NAME_WORDS] = {0};
     size_t len = strnlen(name, PN_DOMAIN_NAME_BYTES - 1);
     memcpy(words, name, len);
@@ -105,12 +128,43 @@ static void store_domain(unsigned domain, const char *name, uint64_t available, 
     atomic_store_explicit(&m->available, available, memory_order_release);
     atomic_store_explicit(&m->reserve, reserve, memory_order_release);
     atomic_store_explicit(&m->seq, seq + 2, memory_order_release);
-    int64_t base = PN_BASE_UNSET;
-    if (available != UINT64_MAX) {
-        base = (int64_t)pn__min_u64(available, PN_POOL_BYTES_MAX) -
-               (int64_t)pn__min_u64(reserve, PN_POOL_BYTES_MAX) + taken_since(domain, mark);
+}
+
+/* Needs domain_lock. */
+static void store_domain(unsigned domain, const char *name, uint64_t available, uint64_t reserve,
+                         const pn_ledger_mark *mark) {
+    struct domain *m = &domains[domain];
+    if (mark->seq < m->mark_seq) return;
+    m->mark_seq = mark->seq;
+    store_figures(m, name, available, reserve);
+    int64_t taken = taken_since(domain, mark);
+    if (domain == PN_DOMAIN_RLIMIT) {
+        taken += file_taken_since(mark);
+        atomic_store_explicit(&data_base, PN_BASE_UNSET, memory_order_relaxed);
     }
-    atomic_store_explicit(&m->base, base, memory_order_relaxed);
+    atomic_store_explicit(&m->base, base_from(available, reserve, taken), memory_order_relaxed);
+}
+
+void pn__ledger_set_rlimits(uint64_t as_available, uint64_t as_reserve, uint64_t data_available,
+                            uint64_t data_reserve, const pn_ledger_mark *mark) {
+    struct domain *m = &domains[PN_DOMAIN_RLIMIT];
+    const char *name = pn_mem_domain_name(PN_DOMAIN_RLIMIT);
+    pthread_mutex_lock(&domain_lock);
+    if (mark->seq >= m->mark_seq) {
+        m->mark_seq = mark->seq;
+        if (pn__sub_floor_u64(data_available, data_reserve) <
+            pn__sub_floor_u64(as_available, as_reserve)) {
+            store_figures(m, name, data_available, data_reserve);
+        } else {
+            store_figures(m, name, as_available, as_reserve);
+        }
+        int64_t taken = taken_since(PN_DOMAIN_RLIMIT, mark);
+        int64_t data = base_from(data_available, data_reserve, taken);
+        int64_t space = base_from(as_available, as_reserve, taken + file_taken_since(mark));
+        atomic_store_explicit(&data_base, data, memory_order_relaxed);
+        atomic_store_explicit(&m->base, space, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&domain_lock);
 }
 
 void pn_ledger_set_domain_at(unsigned domain, const char *name, uint64_t available_bytes,

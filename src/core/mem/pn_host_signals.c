@@ -135,13 +135,15 @@ static bool parse_limit(const char *text, const char *name, uint64_t *out) {
     return *s == ' ';
 }
 
-/* Takes the limit in when it leaves less than the one already there. */
-static void merge_rlimit(pn_host_sample *out, uint64_t limit, uint64_t used) {
+/* A limit's own figures; and those of both, when it leaves less than the one already there. */
+static void take_rlimit(pn_host_sample *out, uint64_t limit, uint64_t used, uint64_t *own,
+                        uint64_t *own_avail) {
     if (limit == UINT64_MAX) return;
-    uint64_t avail = pn__sub_floor_u64(limit, used);
-    if (out->rlimit_bytes != 0 && avail >= out->rlimit_avail_bytes) return;
-    out->rlimit_bytes = pn__max_u64(limit, 1); /* 0 says "unlimited" */
-    out->rlimit_avail_bytes = avail;
+    *own = pn__max_u64(limit, 1); /* 0 says "unlimited" */
+    *own_avail = pn__sub_floor_u64(limit, used);
+    if (out->rlimit_bytes != 0 && *own_avail >= out->rlimit_avail_bytes) return;
+    out->rlimit_bytes = *own;
+    out->rlimit_avail_bytes = *own_avail;
 }
 
 static enum pn_source_status sample_rlimit(struct pn_probe *p, pn_host_sample *out) {
@@ -164,8 +166,8 @@ static enum pn_source_status sample_rlimit(struct pn_probe *p, pn_host_sample *o
     if (!pn__probe_kb(p->text, "VmSize", &vm_size) || !pn__probe_kb(p->text, "VmData", &vm_data)) {
         return pn__probe_fail(p, "/proc/self/status: no valid VmSize or VmData");
     }
-    merge_rlimit(out, as, vm_size);
-    merge_rlimit(out, data, vm_data);
+    take_rlimit(out, as, vm_size, &out->rlimit_as_bytes, &out->rlimit_as_avail_bytes);
+    take_rlimit(out, data, vm_data, &out->rlimit_data_bytes, &out->rlimit_data_avail_bytes);
     return s;
 }
 

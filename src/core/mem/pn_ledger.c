@@ -10,7 +10,10 @@
  *     headroom(domain) = base - reserved
  *
  * and a reservation is one compare-and-swap of `reserved` against the least base of the pool: no
- * lock, and no two callers are granted the same bytes. Pages of mapped files belong to no pool.
+ * lock, and no two callers are granted the same bytes. Pages of mapped files belong to no pool, but
+ * their address space counts against RLIMIT_AS together with the host's: it has a counter of its
+ * own, and whoever raises one of the two looks at the other afterwards (reserve_file says why that
+ * is enough).
  *
  * A measurement sets base. What the system calls available has the bytes that we have *taken*
  * (touched, or for RLIMIT: mapped) already taken off, but not those that are only promised:
@@ -54,6 +57,7 @@ struct account {
 };
 
 struct pn_pool pn__pools[PN_POOL_N];
+struct pn_pool pn__file_space;
 
 static struct account cells[PN_PLACE_N][PN_OWNER_N];
 static struct account places[PN_PLACE_N];
@@ -86,6 +90,12 @@ static int pool_of_place(unsigned place) {
     return place < PN_PLACE_DIE ? PN_POOL_HOST : (int)(1 + place - PN_PLACE_DIE);
 }
 
+/* Where a place's bytes are counted. */
+static struct pn_pool *counters_of(unsigned place) {
+    int pool = pool_of_place(place);
+    return pool < 0 ? &pn__file_space : &pn__pools[pool];
+}
+
 static uint64_t get(const _Atomic uint64_t *a) {
     return atomic_load_explicit(a, memory_order_relaxed);
 }
@@ -97,6 +107,9 @@ uint64_t pn_ledger_place_headroom(unsigned place, unsigned *domain) {
     if (pool >= 0) {
         int64_t base = pn__domain_least(pool, &which);
         room = pn__room_under(base, get(&pn__pools[pool].reserved));
+    } else if (place == PN_PLACE_FILE && pn__address_base() != PN_BASE_UNSET) {
+        which = PN_DOMAIN_RLIMIT;
+        room = pn__room_under(pn__address_base(), get(&pn__pools[PN_POOL_HOST].reserved));
     }
     if (domain) *domain = which;
     return room;
@@ -158,13 +171,31 @@ static int refuse(int pool, unsigned domain, int64_t base, uint64_t reserved, un
                     held ? owner_names[most] : "nobody", (unsigned long long)held);
 }
 
+/* True when host and file space together are more than RLIMIT_AS leaves. */
+static bool over_address_space(void) {
+    int64_t base = pn__address_base();
+    return base != PN_BASE_UNSET && (int64_t)atomic_load(&pn__pools[PN_POOL_HOST].reserved) > base;
+}
+
+/* Counts first and looks then, as take_from_pool does for the host: of two callers on either side
+ * who don't fit together each has counted before it looks, all of it sequentially consistent, so at
+ * least one sees the other and goes back. Both may be refused in such a moment, never both granted.
+ */
+static int reserve_file(unsigned owner, uint64_t bytes, struct pn_detail *d) {
+    atomic_fetch_add(&pn__file_space.reserved, bytes);
+    if (!over_address_space()) return 0;
+    atomic_fetch_sub(&pn__file_space.reserved, bytes);
+    return refuse(PN_POOL_HOST, PN_DOMAIN_RLIMIT, pn__address_base(),
+                  get(&pn__pools[PN_POOL_HOST].reserved), PN_PLACE_FILE, owner, bytes, d);
+}
+
 /* Takes `bytes` out of the place's pool, or refuses. */
 static int take_from_pool(unsigned place, unsigned owner, uint64_t bytes, struct pn_detail *d) {
     int pool = pool_of_place(place);
     if (bytes > PN_POOL_BYTES_MAX) {
         return refuse(pool, PN_DOMAIN_NONE, 0, 0, place, owner, bytes, d);
     }
-    if (pool < 0) return 0;
+    if (pool < 0) return reserve_file(owner, bytes, d);
     uint64_t reserved = get(&pn__pools[pool].reserved);
     do {
         unsigned domain;
@@ -175,9 +206,11 @@ static int take_from_pool(unsigned place, unsigned owner, uint64_t bytes, struct
             return refuse(pool, domain, base, reserved, place, owner, bytes, d);
         }
     } while (!atomic_compare_exchange_weak_explicit(&pn__pools[pool].reserved, &reserved,
-                                                    reserved + bytes, memory_order_relaxed,
+                                                    reserved + bytes, memory_order_seq_cst,
                                                     memory_order_relaxed));
-    return 0;
+    if (pool != PN_POOL_HOST || !over_address_space()) return 0;
+    atomic_fetch_sub(&pn__pools[pool].reserved, bytes);
+    return refuse(pool, PN_DOMAIN_RLIMIT, pn__address_base(), reserved, place, owner, bytes, d);
 }
 
 void pn__ledger_overbook(unsigned owner, uint64_t bytes) {
@@ -259,8 +292,7 @@ int pn_ledger_mapped(pn_booking *b) {
     if (rc < 0) return rc;
     if (b->mapped) return PN_E_STATE;
     b->mapped = 1;
-    int pool = pool_of_place(b->place);
-    if (pool >= 0) atomic_fetch_add(&pn__pools[pool].mapped_ever, b->reserved_bytes);
+    atomic_fetch_add(&counters_of(b->place)->mapped_ever, b->reserved_bytes);
     return 0;
 }
 
@@ -304,8 +336,7 @@ int pn_ledger_uncommit(pn_booking *b, uint64_t bytes) {
 /* Needs a checked booking. */
 static void vacate(pn_booking *b) {
     uncommit(b, b->committed_bytes);
-    int pool = pool_of_place(b->place);
-    if (b->mapped && pool >= 0) atomic_fetch_add(&pn__pools[pool].unmapped_ever, b->reserved_bytes);
+    if (b->mapped) atomic_fetch_add(&counters_of(b->place)->unmapped_ever, b->reserved_bytes);
     b->mapped = 0;
 }
 
@@ -332,8 +363,7 @@ int pn_ledger_release(pn_booking *b) {
     /* Cells before the pool: what owners hold never exceeds what the pool has granted. */
     sub(&cells[b->place][b->owner].reserved, b->reserved_bytes);
     sub(&places[b->place].reserved, b->reserved_bytes);
-    int pool = pool_of_place(b->place);
-    if (pool >= 0) sub(&pn__pools[pool].reserved, b->reserved_bytes);
+    sub(&counters_of(b->place)->reserved, b->reserved_bytes);
     b->reserved_bytes = 0;
     return 0;
 }

@@ -29,6 +29,10 @@ struct pn_pool {
 
 extern struct pn_pool pn__pools[PN_POOL_N];
 
+/* Place file: no memory that runs out, but address space, which RLIMIT_AS counts together with the
+ * host pool's. */
+extern struct pn_pool pn__file_space;
+
 /* The base of a domain that refuses nothing; no computed base reaches it. */
 #define PN_BASE_UNSET INT64_MAX
 
@@ -49,6 +53,15 @@ void pn__ledger_overbook(unsigned owner, uint64_t bytes);
  * promised its share of a rlimit; the system refuses them where they map. */
 void pn__ledger_space(uint64_t bytes);
 void pn__ledger_space_gone(uint64_t bytes);
+
+/* What the host pool may grow to under RLIMIT_AS, file space as it is now taken off;
+ * PN_BASE_UNSET without one. */
+int64_t pn__address_base(void);
+
+/* pn_ledger_set_domain_at for rlimit from both of its limits; UINT64_MAX: that one isn't there. The
+ * one that leaves less is what messages show. */
+void pn__ledger_set_rlimits(uint64_t as_available, uint64_t as_reserve, uint64_t data_available,
+                            uint64_t data_reserve, const pn_ledger_mark *mark);
 
 /* False while the domain refuses nothing. */
 bool pn__ledger_is_set(unsigned domain);

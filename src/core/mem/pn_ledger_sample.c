@@ -109,9 +109,10 @@ void pn_ledger_apply(const pn_host_sample *s, const pn_ledger_mark *mark) {
     }
     if (usable(PN_DOMAIN_CGROUP, &s->sources[PN_SOURCE_CGROUP], mark)) apply_cgroup(s, mark);
     if (usable(PN_DOMAIN_RLIMIT, &s->sources[PN_SOURCE_RLIMIT], mark)) {
-        pn_ledger_set_domain_at(PN_DOMAIN_RLIMIT, NULL,
-                                s->rlimit_bytes ? s->rlimit_avail_bytes : UINT64_MAX,
-                                pn_mem_limit_reserve(s->rlimit_bytes), mark);
+        pn__ledger_set_rlimits(s->rlimit_as_bytes ? s->rlimit_as_avail_bytes : UINT64_MAX,
+                               pn_mem_limit_reserve(s->rlimit_as_bytes),
+                               s->rlimit_data_bytes ? s->rlimit_data_avail_bytes : UINT64_MAX,
+                               pn_mem_limit_reserve(s->rlimit_data_bytes), mark);
     }
 }
 
