@@ -220,6 +220,40 @@ static void weights_are_chosen(void **state) {
     assert_string_equal(plan_of(&o).weights_why, "asked for");
 }
 
+static void limit_space(uint64_t bytes) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "Max data size             unlimited            unlimited            bytes\n"
+             "Max address space         %llu           unlimited            bytes\n",
+             (unsigned long long)bytes);
+    mem_tree_write(&tree, "proc/self/limits", text);
+    mem_tree_write(&tree, "proc/self/status", "VmSize: 0 kB\nVmData: 0 kB\n");
+}
+
+/* A map takes no memory that could run out, but address space, where that is limited. */
+static void address_space_counts_the_map(void **state) {
+    (void)state;
+    struct pn_engine_options o = on_machine(model, LARGE);
+    struct pn_detail d = {{0}};
+    o.slots = 1;
+    o.ctx = 4096;
+    o.weights = PN_WEIGHTS_MAP;
+    struct pn_plan p = plan_of(&o);
+    assert_true(p.host_bytes < p.total_bytes);
+    uint64_t exact = p.total_bytes + (64u << 20); /* what is kept free of a small limit */
+    limit_space(exact);
+    p = plan_of(&o);
+    limit_space(exact - 1);
+    assert_int_equal(pn_engine_plan(&o, &d, &p), PN_E_NOFIT);
+    assert_string_equal(p.domain, "rlimit");
+    assert_true(!p.fits && p.lacking_bytes == 1 && p.headroom_bytes == p.total_bytes - 1);
+    assert_non_null(strstr(d.text, "rlimit has"));
+    assert_true(p.ctx_fit > 0 && p.ctx_fit < 4096);
+    mem_tree_remove(&tree, "proc/self/limits");
+    mem_tree_remove(&tree, "proc/self/status");
+    pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, UINT64_MAX, 0);
+}
+
 static void context_above_training(void **state) {
     (void)state;
     struct pn_detail d = {{0}};
@@ -319,6 +353,7 @@ int main(void) {
         cmocka_unit_test(context_shrinks_to_fit),
         cmocka_unit_test(slots_that_fit),
         cmocka_unit_test(weights_are_chosen),
+        cmocka_unit_test(address_space_counts_the_map),
         cmocka_unit_test(context_above_training),
         cmocka_unit_test(unused_blocks),
         cmocka_unit_test(bad_options),
