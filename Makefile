@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 BUILD = cmake --preset $(1) $(2) >/dev/null && cmake --build --preset $(1) -j $(JOBS)
 CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
 # The tests in which threads meet in the memory layer: a small part of the build, so it is cheap.
-RACES = watch ledger_threads ticket hot
+RACES = watch ledger_threads ticket hot account
 define TSAN_MEM
 cmake --preset tsan >/dev/null
 	cmake --build --preset tsan -j $(JOBS) --target $(addprefix test_,$(RACES))
