@@ -86,7 +86,8 @@ function(pn_test_command name)
     if(PN_SANITIZE)
         # A size that no machine has is refused with NULL, as by the plain allocator.
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
-            "ASAN_OPTIONS=allocator_may_return_null=1;UBSAN_OPTIONS=print_stacktrace=1")
+            "ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1"
+            "UBSAN_OPTIONS=print_stacktrace=1")
     endif()
 endfunction()
 
