@@ -109,6 +109,8 @@ void pn_engine_free(pn_engine *engine);
  */
 const struct pn_plan *pn_engine_plan_used(const pn_engine *engine);
 uint32_t pn_engine_vocab_n(const pn_engine *engine);
+/* Experts of the layer that has most of them; 0: no mixture of experts. */
+uint32_t pn_engine_expert_n(const pn_engine *engine);
 uint32_t pn_engine_thread_n(const pn_engine *engine);
 uint32_t pn_engine_pinned_n(const pn_engine *engine); /* worker threads bound to a CPU */
 const char *pn_engine_isa(const pn_engine *engine);
@@ -165,6 +167,11 @@ struct pn_request {
     bool (*on_token)(void *user, int32_t token);
     /* Logits of the row after `position`; valid during the call. */
     void (*on_logits)(void *user, uint32_t position, const float *logits, uint32_t vocab_n);
+    /* The experts that a mixture's layer chose for the row at `position`, best first. Called inside
+     * the step, before its other callbacks, for every row and layer with experts; a request whose
+     * row has none because of values that aren't finite ends with PN_E_NUMERIC. */
+    void (*on_experts)(void *user, uint32_t position, uint32_t layer, const int32_t *experts,
+                       uint32_t n);
     /* Last call of a request. */
     void (*on_done)(void *user, const struct pn_done *done);
     void *user;

@@ -94,6 +94,8 @@ enum pn_setting_kind {
       "most tokens of an answer (default: until the context is full; with --raw 256)")             \
     X(HISTORY, "history", 0, "PN_HISTORY", TEXT, NULL, 0, 0, "FILE", PN_CMD_RUN,                   \
       "where lines typed on a terminal are kept (\"\": nowhere; default: history in --state-dir)") \
+    X(TRACE, "trace", 0, NULL, TEXT, NULL, 0, 0, "FILE", PN_CMD_RUN,                               \
+      "write which experts each token used to FILE")                                               \
     X(SPECIAL, "special", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_RUN | PN_CMD_TOKENIZE,           \
       "parse special tokens written in the text (run: with --raw)")                                \
     X(BOS, "bos", 0, NULL, FLAG, NULL, 0, 0, NULL, PN_CMD_TOKENIZE, "put BOS in front")            \

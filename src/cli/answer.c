@@ -30,6 +30,7 @@ static void on_prompt(void *user, uint32_t done, uint32_t total) {
 
 static bool on_token(void *user, int32_t token) {
     struct pn_answer *a = user;
+    if (a->trace) pn__route_trace_token(a->trace);
     a->rc = pn__ids_push(&a->tokens, token, a->d);
     if (a->rc == 0 && pn__vocab_is_eog(a->vocab, token)) {
         a->ended = true;
@@ -44,6 +45,13 @@ static bool on_token(void *user, int32_t token) {
         a->rc = pn__out_check(a->d);
     }
     return a->rc == 0;
+}
+
+static void on_experts(void *user, uint32_t position, uint32_t layer, const int32_t *experts,
+                       uint32_t n) {
+    struct pn_answer *a = user;
+    (void)position;
+    pn__route_trace_add(a->trace, layer, experts, n);
 }
 
 static void on_done(void *user, const struct pn_done *done) {
@@ -115,6 +123,10 @@ int pn__answer_ask(struct pn_answer *a, pn_session *session, uint32_t kept_n, co
                                  .on_token = on_token,
                                  .on_done = on_done,
                                  .user = a};
+    if (a->trace) {
+        pn__route_trace_begin(a->trace);
+        request.on_experts = on_experts;
+    }
     int rc = pn_session_submit(session, &request, d);
     if (rc == 0) rc = drive(a, session, d);
     pn__progress_end(&a->progress);

@@ -3,6 +3,7 @@
 #define PN_CLI_ANSWER_H
 
 #include "cli/engine_cli.h"
+#include "cli/route_trace.h"
 
 struct pn_answer {
     /* Set by the caller, for all its answers. */
@@ -11,6 +12,7 @@ struct pn_answer {
     const struct pn_vocab *vocab;
     uint64_t seed;
     int32_t think_end; /* the token that ends reasoning; PN_TOKEN_NONE: the model has none */
+    struct pn_route_trace *trace; /* NULL: not asked for */
 
     /* Of the answer now or last. */
     struct pn_ids tokens; /* all of them, the one that ended it included */

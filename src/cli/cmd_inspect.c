@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/inspect_experts.h"
 #include "gguf/gguf.h"
 
 /* Elements of an array and bytes of a string that the text output shows. */
@@ -25,6 +26,7 @@ struct summary {
     uint64_t param_n;
     uint64_t file_bytes;
     uint64_t tensor_bytes;
+    struct pn_expert_sum experts;
 };
 
 static void summarise(const struct pn_gguf *g, struct summary *sum) {
@@ -182,6 +184,22 @@ static void print_named(const struct pn_gguf *g, const char *label, const char *
     putchar('\n');
 }
 
+static void print_experts(const struct pn_expert_sum *e) {
+    if (e->expert_n == 0) return;
+    printf("%-14s %" PRIu64 ", %" PRIu64 " a token, in %" PRIu32 " of %" PRIu32 " blocks, ",
+           "experts", e->expert_n, e->used_n, e->moe_block_n, e->block_n);
+    print_size(e->all_bytes);
+    printf("\n%-14s ", "an expert");
+    if (e->one_min != e->one_max) {
+        print_size(e->one_min);
+        fputs(" to ", stdout);
+    }
+    print_size(e->one_max);
+    printf("\n%-14s ", "a token reads");
+    print_size(e->token_bytes);
+    fputs(" of weights\n", stdout);
+}
+
 static void print_head(const struct pn_gguf *g, const struct summary *sum) {
     print_named(g, "architecture", "general.architecture");
     print_named(g, "name", "general.name");
@@ -202,6 +220,7 @@ static void print_head(const struct pn_gguf *g, const struct summary *sum) {
     } else {
         printf("%-14s not given\n", "context");
     }
+    print_experts(&sum->experts);
 }
 
 static int print_all(const struct pn_gguf *g, const struct summary *sum, struct pn_detail *d) {
@@ -387,15 +406,25 @@ static json_t *json_named(const struct pn_gguf *g, const char *key) {
     return json_text(s.data, s.len);
 }
 
+static json_t *json_experts(const struct pn_expert_sum *e) {
+    if (e->expert_n == 0) return json_null();
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "count", json_u64(e->expert_n), "used",
+                     json_u64(e->used_n), "blocks", json_u64(e->moe_block_n), "bytes",
+                     json_u64(e->all_bytes), "expert_bytes_min", json_u64(e->one_min),
+                     "expert_bytes_max", json_u64(e->one_max), "token_bytes",
+                     json_u64(e->token_bytes));
+}
+
 static int print_json(const struct pn_gguf *g, const struct summary *sum, struct pn_detail *d) {
     uint64_t ctx = context_length(g);
-    json_t *all = json_pack(
-        "{s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "architecture",
-        json_named(g, "general.architecture"), "name", json_named(g, "general.name"), "files",
-        json_files(g), "bytes", json_u64(sum->file_bytes), "version",
-        (json_int_t)pn__gguf_version(g), "parameters", json_u64(sum->param_n), "context_length",
-        ctx ? json_u64(ctx) : json_null(), "tensor_bytes", json_u64(sum->tensor_bytes), "types",
-        json_types(sum), "metadata", json_metadata(g), "tensors", json_tensors(g));
+    json_t *all =
+        json_pack("{s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "architecture",
+                  json_named(g, "general.architecture"), "name", json_named(g, "general.name"),
+                  "files", json_files(g), "bytes", json_u64(sum->file_bytes), "version",
+                  (json_int_t)pn__gguf_version(g), "parameters", json_u64(sum->param_n),
+                  "context_length", ctx ? json_u64(ctx) : json_null(), "tensor_bytes",
+                  json_u64(sum->tensor_bytes), "experts", json_experts(&sum->experts), "types",
+                  json_types(sum), "metadata", json_metadata(g), "tensors", json_tensors(g));
     if (!all) return pn__fail(d, PN_E_NOMEM, "no memory for the JSON text");
     int rc = json_dumpf(all, stdout, JSON_INDENT(2));
     json_decref(all);
@@ -409,7 +438,8 @@ int pn__cmd_inspect(const struct pn_settings *s, struct pn_detail *d) {
     int rc = pn__gguf_open(s->positional[0], d, &g);
     if (rc) return rc;
     summarise(g, &sum);
-    rc = pn__set_flag(s, PN_SET_JSON) ? print_json(g, &sum, d) : print_all(g, &sum, d);
+    rc = pn__expert_sum(g, &sum.experts, d);
+    if (rc == 0) rc = pn__set_flag(s, PN_SET_JSON) ? print_json(g, &sum, d) : print_all(g, &sum, d);
     pn__gguf_close(g);
     return rc;
 }

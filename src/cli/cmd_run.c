@@ -87,7 +87,11 @@ int pn__cmd_run(const struct pn_settings *s, struct pn_detail *d) {
     if (rc == 0) rc = pn_engine_open(&o, d, &r.engine);
     if (rc == 0 && raw) rc = pn__cli_vocab(s, d, &r.chat.vocab);
     if (rc == 0) rc = pn__answer_init(&r.answer, s, r.engine, r.chat.vocab, d);
+    const char *trace = pn__set_text(s, PN_SET_TRACE);
+    if (rc == 0 && trace) rc = pn__route_trace_open(trace, r.engine, d, &r.answer.trace);
     if (rc == 0) rc = raw ? run_raw(&r, d) : run_chat(&r, d);
+    int trace_rc = pn__route_trace_close(r.answer.trace, rc ? NULL : d);
+    if (rc == 0) rc = trace_rc;
     pn__lines_free(r.lines);
     pn__answer_deinit(&r.answer);
     pn_engine_free(r.engine);

@@ -168,6 +168,10 @@ uint32_t pn_engine_vocab_n(const pn_engine *e) {
     return e->file.h.vocab;
 }
 
+uint32_t pn_engine_expert_n(const pn_engine *e) {
+    return e->file.h.moe.expert_n.value;
+}
+
 uint32_t pn_engine_thread_n(const pn_engine *e) {
     return pn__cpu_thread_n(e->cpu);
 }

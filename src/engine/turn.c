@@ -301,6 +301,30 @@ static int check_map(pn_engine *e, struct pn_detail *d) {
     return pn__fail(d, rc, "%s", why.text);
 }
 
+/* Hands a layer's routing to the requests that want it. */
+static void on_route(void *user, struct pn_step *step, uint32_t layer_i,
+                     const struct pn_route *route) {
+    pn_engine *e = user;
+    int32_t ids[PN_TOP_K_MAX];
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        struct pn_session *s = &e->sessions[i];
+        if (s->phase == PHASE_IDLE || !s->request->r.on_experts) continue;
+        for (uint32_t r = 0; r < s->step_row_n; r++) {
+            pn__step_fetch_experts(step, route, s->step_row_i + r, ids);
+            if (ids[0] < 0) continue;
+            s->request->r.on_experts(s->request->r.user, s->length + r, layer_i, ids, route->top_k);
+        }
+    }
+}
+
+static bool any_on_experts(const pn_engine *e) {
+    for (uint32_t i = 0; i < e->plan.slots; i++) {
+        const struct pn_session *s = &e->sessions[i];
+        if (s->phase != PHASE_IDLE && s->request->r.on_experts) return true;
+    }
+    return false;
+}
+
 int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
     *more = false;
     uint64_t wake_n = pn_mem_wake_count(); /* before any look at what is there */
@@ -316,6 +340,8 @@ int pn_engine_turn(pn_engine *e, bool *more, struct pn_detail *d) {
             return rc;
         }
         struct pn_step step;
+        e->b.work.on_route = any_on_experts(e) ? on_route : NULL;
+        e->b.work.on_route_user = e;
         pn__step_begin(&step, e->cpu);
         pn__model_forward(&e->model, &step, &b, &e->b.work);
         for (uint32_t i = 0; i < e->plan.slots; i++) {
