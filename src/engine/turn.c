@@ -255,8 +255,10 @@ static int fetch_rows(pn_engine *e, struct pn_session *s, struct pn_step *step) 
 }
 
 static void hand_out(pn_engine *e, struct pn_session *s, struct pn_step *step) {
-    int rc = check_routers(e, s, step);
-    if (rc == 0) rc = fetch_rows(e, s, step);
+    int rc = fetch_rows(e, s, step);
+    /* Says more than the logits that it spoilt. */
+    int router_rc = check_routers(e, s, step);
+    if (router_rc) rc = router_rc;
     s->length += s->step_row_n;
     s->pending_n = 0;
     bool at_end = true;
