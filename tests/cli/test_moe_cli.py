@@ -75,7 +75,8 @@ class Trace(unittest.TestCase):
     def trace(self, *args):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "trace.tsv")
-            done = run("run", model("qwen3moe"), "-n", "3", "--temp", "0", "--trace", path, *args)
+            flags = ["--raw", "-n", "3", "--temp", "0", "--trace", path]
+            done = run("run", model("qwen3moe"), *flags, *args)
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(path) as f:
                 lines = f.read().splitlines()
@@ -104,14 +105,15 @@ class Trace(unittest.TestCase):
         self.assertEqual(self.trace("-p", "hello you", "--threads", "1"), whole)
 
     def test_refusals(self):
-        done = run("run", model("qwen3"), "-p", "a", "-n", "2", "--trace", "/dev/null")
+        flags = ["--raw", "-p", "a", "-n", "2", "--trace"]
+        done = run("run", model("qwen3"), *flags, "/dev/null")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"no experts", done.stderr)
-        done = run("run", model("qwen3moe"), "-p", "a", "-n", "2", "--trace", "/nosuch/t")
+        done = run("run", model("qwen3moe"), *flags, "/nosuch/t")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"/nosuch/t", done.stderr)
         if os.path.exists("/dev/full"):
-            done = run("run", model("qwen3moe"), "-p", "a", "-n", "2", "--trace", "/dev/full")
+            done = run("run", model("qwen3moe"), *flags, "/dev/full")
             self.assertEqual(done.returncode, 1)
             self.assertIn(b"/dev/full", done.stderr)
 
