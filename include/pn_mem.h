@@ -280,6 +280,18 @@ int pn_ledger_vacate(pn_booking *booking);
  * no change, when it is not live: a double release is caught. */
 int pn_ledger_release(pn_booking *booking);
 
+/* Law 1 looked at from outside: what is booked as committed at host, and what this process has by
+ * what the kernel says. At idle they differ by at most max(2 %, 24 MiB): code, stacks and what is
+ * too small to be booked. */
+typedef struct pn_reconcile {
+    uint64_t committed_bytes;
+    uint64_t resident_bytes; /* RssAnon + RssShmem + VmSwap of the sample */
+    uint64_t allowed_bytes;  /* how far they may be apart */
+    bool known;              /* false: the sample couldn't say */
+    bool within;
+} pn_reconcile;
+void pn_ledger_reconcile(const pn_host_sample *sample, pn_reconcile *out);
+
 typedef struct pn_ledger_row {
     uint64_t reserved_bytes;
     uint64_t committed_bytes;

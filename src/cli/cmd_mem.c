@@ -89,6 +89,15 @@ static json_t *ledger_json(void) {
     return all;
 }
 
+/* The ledger beside what the kernel says of this process. */
+static json_t *reconcile_json(const pn_memwatch_info *info) {
+    pn_reconcile r;
+    pn_ledger_reconcile(&info->sample, &r);
+    return json_pack("{s:o, s:o, s:o, s:b}", "committed_bytes", bytes(r.committed_bytes),
+                     "resident_bytes", bytes(r.resident_bytes), "allowed_bytes",
+                     bytes(r.allowed_bytes), "within", (int)r.within);
+}
+
 static int print_json(const pn_mem_state *s, const pn_memwatch_info *info, struct pn_detail *d) {
     json_t *j =
         json_pack("{s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:s, s:I}",
@@ -102,12 +111,13 @@ static int print_json(const pn_mem_state *s, const pn_memwatch_info *info, struc
                   bytes_array(s->per_die_used, s->n_dies), "level", pn_mem_level_name(s->level),
                   "seq", (json_int_t)s->seq);
     json_t *more = json_pack(
-        "{s:o, s:s, s:s, s:I, s:b, s:f, s:f, s:o, s:s, s:o, s:s, s:o, s:o, s:o}", "eff_avail_bytes",
-        bytes(s->eff_avail_bytes), "bind_domain", s->bind_domain, "raw_level",
+        "{s:o, s:s, s:s, s:I, s:b, s:f, s:f, s:o, s:s, s:o, s:s, s:o, s:s, s:o, s:o, s:o}",
+        "eff_avail_bytes", bytes(s->eff_avail_bytes), "bind_domain", s->bind_domain, "raw_level",
         pn_mem_level_name(s->raw_level), "sample_ns", (json_int_t)s->sample_ns, "stale",
         (int)s->stale, "psi_some_now", s->psi_some_now, "psi_full_now", s->psi_full_now,
         "headroom_bytes", bytes(s->headroom_bytes), "headroom_domain", s->headroom_domain,
-        "deficit_bytes", bytes(s->deficit_bytes), "why", info->why, "sources", sources_json(info),
+        "deficit_bytes", bytes(s->deficit_bytes), "byte_level", pn_mem_level_name(s->byte_level),
+        "reconcile", reconcile_json(info), "why", info->why, "sources", sources_json(info),
         "domains", domains_json(), "ledger", ledger_json());
     if (!j || !more || json_object_update(j, more) != 0) {
         json_decref(j);

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "engine/demo.h"
 #include "engine/drive.h"
 #include "engine/golden.h"
 #include "text/text.h"
 
-#define MODEL_NAME "SmolLM2-135M-Instruct.Q4_1.gguf"
 #define ROW_N 8 /* last positions of each prompt, of which the exact logits are given */
 #define PROMPT_MAX 4
 #define GREEDY_N 48
@@ -36,18 +36,6 @@ static uint32_t vocab_n;
 static struct prompt prompts[PROMPT_MAX];
 static size_t prompt_n;
 static pn_engine *engine;
-
-static bool find_model(void) {
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    struct stat st;
-    if (cache && cache[0]) {
-        snprintf(model_path, sizeof model_path, "%s/pannier/" MODEL_NAME, cache);
-    } else {
-        snprintf(model_path, sizeof model_path, "%s/.cache/pannier/" MODEL_NAME, home ? home : "");
-    }
-    return stat(model_path, &st) == 0;
-}
 
 static struct ids ids_of(json_t *list) {
     struct ids out = {.n = json_array_size(list)};
@@ -211,7 +199,7 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-    if (!find_model()) {
+    if (!demo_find(model_path, sizeof model_path)) {
         PN_SKIP_EXIT("the demo model isn't there yet: make demo fetches it (%s)", model_path);
     }
     const struct CMUnitTest tests[] = {

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -74,7 +77,9 @@ int v1_group_run(const struct v1_group *g, int (*body)(void *arg), void *arg) {
             perror("cgroup.procs");
             _exit(99);
         }
-        _exit(body(arg));
+        int rc = body(arg);
+        fflush(NULL);
+        _exit(rc);
     }
     int status;
     return waitpid(pid, &status, 0) == pid ? status : -1;
@@ -103,4 +108,42 @@ int v1_group_free(struct v1_group *g) {
     }
     g->dir[0] = '\0';
     return rc;
+}
+
+/* ---- a neighbour ---- */
+
+pid_t group_hog_start(uint64_t bytes, uint64_t piece_bytes, unsigned pause_ms) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* never outlives the test */
+    uint8_t *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) _exit(1);
+    for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+        uint64_t n = bytes - at < piece_bytes ? bytes - at : piece_bytes;
+        memset(p + at, 1, n);
+        if (pause_ms) {
+            nanosleep(&(struct timespec){.tv_sec = pause_ms / 1000,
+                                         .tv_nsec = (long)(pause_ms % 1000) * 1000000},
+                      NULL);
+        }
+    }
+    for (;;)
+        pause();
+}
+
+int group_hog_stop(pid_t pid) {
+    int status;
+    if (pid <= 0 || kill(pid, SIGTERM) != 0) return -1;
+    return waitpid(pid, &status, 0) == pid ? 0 : -1;
+}
+
+uint64_t v1_group_figure(const struct v1_group *g, const char *name) {
+    char path[600];
+    unsigned long long v = 0;
+    snprintf(path, sizeof path, "%s/%s", g->dir, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    if (fscanf(f, "%llu", &v) != 1) v = 0;
+    fclose(f);
+    return v;
 }

@@ -17,6 +17,8 @@
 #define HOST_RESERVE_PERCENT 15
 #define LIMIT_RESERVE_MIN_BYTES (64ull << 20)
 #define LIMIT_RESERVE_DIVISOR 16
+#define RECONCILE_MIN_BYTES (24ull << 20)
+#define RECONCILE_DIVISOR 50 /* 2 % */
 
 /* Sync: relaxed atomics; UINT64_MAX: the default formula. */
 static _Atomic uint64_t host_reserve = UINT64_MAX;
@@ -122,4 +124,17 @@ void pn_ledger_sample(const char *root) {
     pn_ledger_mark_now(&mark);
     pn_host_signals_sample(root, &sample);
     pn_ledger_apply(&sample, &mark);
+}
+
+void pn_ledger_reconcile(const pn_host_sample *s, pn_reconcile *out) {
+    pn_ledger_view v;
+    memset(out, 0, sizeof *out);
+    pn_ledger_read(&v);
+    out->committed_bytes = v.places[PN_PLACE_HOST].committed_bytes;
+    out->known = s->sources[PN_SOURCE_SELF].status == PN_SOURCE_UP;
+    out->resident_bytes = s->rss_anon_bytes + s->rss_shmem_bytes + s->swap_bytes;
+    uint64_t more = pn__max_u64(out->committed_bytes, out->resident_bytes);
+    uint64_t less = pn__min_u64(out->committed_bytes, out->resident_bytes);
+    out->allowed_bytes = pn__max_u64(RECONCILE_MIN_BYTES, out->committed_bytes / RECONCILE_DIVISOR);
+    out->within = out->known && more - less <= out->allowed_bytes;
 }
