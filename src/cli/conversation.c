@@ -43,6 +43,8 @@ int pn__conversation_reset(struct pn_conversation *c, struct pn_detail *d) {
     c->skip_n = 0;
     c->told_rewind = false;
     if (!c->messages) return no_memory(d);
+    int rc = pn__chat_marks(c->model->vocab, &c->marks, d);
+    if (rc) return rc;
     if (!localtime_r(&now, &c->now)) {
         return pn__fail(d, PN_E_IO, "no local time: %s", strerror(errno));
     }
@@ -178,81 +180,24 @@ static int keep_prefix(struct pn_conversation *c, uint32_t *kept, struct pn_deta
 
 /* ---- the answer ---- */
 
-/* The one token that a text is in this vocabulary, if it is. */
-static int32_t mark_of(const struct pn_conversation *c, const char *text) {
-    struct pn_ids ids = {0};
-    struct pn_detail d;
-    int32_t id = PN_TOKEN_NONE;
-    if (pn__tokenize(c->model->vocab, text, strlen(text), PN_TOKENIZE_SPECIAL, &ids, &d) == 0 &&
-        ids.n == 1)
-        id = ids.ids[0];
-    pn__ids_free(&ids);
-    return id;
-}
-
-/* Whether the answer begins inside reasoning: its first token opens it, or the prompt did and left
- * it open. */
-static bool begins_thinking(const struct pn_conversation *c, int32_t open, int32_t end) {
-    if (open == PN_TOKEN_NONE) return false;
-    if (c->answer->tokens.n && c->answer->tokens.ids[0] == open) return true;
-    size_t look_n = c->prompt.n < 4 ? c->prompt.n : 4;
-    for (size_t i = 1; i <= look_n; i++) {
-        int32_t id = c->prompt.ids[c->prompt.n - i];
-        if (id == end) return false;
-        if (id == open) return true;
-    }
-    return false;
-}
-
-static struct pn_str trim_lines(struct pn_str s) {
-    while (s.len && s.data[0] == '\n') {
-        s.data++;
-        s.len--;
-    }
-    while (s.len && s.data[s.len - 1] == '\n')
-        s.len--;
-    return s;
-}
-
-/* A tag at one end of reasoning, unless it is a control token and so not in the text. */
-static struct pn_str without_tags(struct pn_str s) {
-    static const char open[] = "<think>";
-    static const char end[] = "</think>";
-    s = trim_lines(s);
-    if (s.len >= sizeof open - 1 && memcmp(s.data, open, sizeof open - 1) == 0) {
-        s.data += sizeof open - 1;
-        s.len -= sizeof open - 1;
-    }
-    if (s.len >= sizeof end - 1 &&
-        memcmp(s.data + s.len - (sizeof end - 1), end, sizeof end - 1) == 0) {
-        s.len -= sizeof end - 1;
-    }
-    return trim_lines(s);
-}
-
-/* Puts the answer into the conversation. Where a model has marks for reasoning, it is told apart by
- * them as tokens and goes into a field of its own, so that a template needn't look for its tags in
- * the text, which may speak of them (CASES C5). */
+/* Puts the answer into the conversation; what a model with marks for it thought in a field of its
+ * own. */
 static int add_answer(struct pn_conversation *c, struct pn_detail *d) {
     const struct pn_answer *a = c->answer;
     struct pn_str content = {a->text_len ? a->text : "", a->text_len};
-    if (a->think_end == PN_TOKEN_NONE) {
-        return add(c, message_of("assistant", content.data, content.len), d);
-    }
     struct pn_str reasoning = {"", 0};
-    if (begins_thinking(c, mark_of(c, "<think>"), a->think_end)) {
-        size_t n = a->think_len ? a->think_len : content.len;
-        reasoning = without_tags((struct pn_str){content.data, n});
-        content = (struct pn_str){content.data + n, content.len - n};
-        while (content.len && content.data[0] == '\n') {
-            content.data++;
-            content.len--;
-        }
+    if (pn__chat_begins_thinking(&c->marks, c->prompt.ids, c->prompt.n, a->tokens.ids[0])) {
+        size_t end = a->think_len ? a->think_len : content.len;
+        pn__chat_split_reasoning(content, end, &reasoning, &content);
     }
     json_t *message = message_of("assistant", content.data, content.len);
-    if (message && json_object_set_new(message, "reasoning_content",
-                                       json_stringn(reasoning.data, reasoning.len)))
-        return no_memory(d);
+    if (c->marks.end != PN_TOKEN_NONE) {
+        json_t *text = json_stringn(reasoning.data, reasoning.len);
+        if (json_object_set_new(message, "reasoning_content", text)) {
+            json_decref(message);
+            return no_memory(d);
+        }
+    }
     return add(c, message, d);
 }
 
@@ -294,7 +239,7 @@ int pn__conversation_say(struct pn_conversation *c, const char *text, size_t len
         take_back_last(c);
         return rc;
     }
-    a->think_end = mark_of(c, "</think>");
+    a->think_end = c->marks.end;
     rc = pn__answer_ask(a, c->session, kept, c->prompt.ids + kept, (uint32_t)c->prompt.n - kept,
                         most > 0 ? (uint32_t)most : ctx + 1, d);
     if (rc == 0) rc = remember(c, d);

@@ -18,7 +18,8 @@ struct pn_conversation {
     struct pn_answer *answer;
     pn_session *session;
 
-    json_t *messages;     /* all, the system's first if there is one */
+    struct pn_chat_marks marks; /* of reasoning */
+    json_t *messages;           /* all, the system's first if there is one */
     struct tm now;        /* when it began: the template's clock, so that nothing said changes */
     size_t skip_n;        /* oldest messages behind the system's that are not sent */
     struct pn_ids held;   /* what the session was fed, the last answer included */

@@ -89,4 +89,24 @@ int pn__chat_vars(const struct pn_vocab *v, json_t *vars, struct pn_detail *d) P
 int pn__chat_tokenize(const struct pn_vocab *v, const struct pn_chat_text *text, struct pn_ids *ids,
                       struct pn_detail *d) PN_MUST_CHECK;
 
+/* The tokens between which a model reasons; PN_TOKEN_NONE where its vocabulary has none. */
+struct pn_chat_marks {
+    int32_t open; /* "<think>" */
+    int32_t end;  /* "</think>" */
+};
+int pn__chat_marks(const struct pn_vocab *v, struct pn_chat_marks *out,
+                   struct pn_detail *d) PN_MUST_CHECK;
+
+/* Whether an answer begins inside reasoning: its first token opens it, or the prompt did and left
+ * it open. False without both marks. */
+bool pn__chat_begins_thinking(const struct pn_chat_marks *m, const int32_t *prompt, size_t prompt_n,
+                              int32_t first);
+
+/* Parts of such an answer, inside `text`: the bytes up to `end`, which is behind the closing mark
+ * (or all, when it didn't come), without their tags, and the rest. What the history keeps as
+ * reasoning_content and content, so that no template has to look for tags in a text that may speak
+ * of them. */
+void pn__chat_split_reasoning(struct pn_str text, size_t end, struct pn_str *reasoning,
+                              struct pn_str *content);
+
 #endif
