@@ -46,7 +46,8 @@ static int check_flags(const struct pn_settings *s, struct pn_detail *d) {
 static int open_lines(struct run *r, struct pn_detail *d) {
     int rc = pn__lines_new(r->s, d, &r->lines);
     if (rc || !pn__lines_edited(r->lines)) return rc;
-    pn__interrupt_catch();
+    rc = pn__interrupt_catch(d);
+    if (rc) return rc;
     fprintf(stderr, "[context of %u tokens; %s]\n", pn_engine_plan_used(r->engine)->ctx,
             pn__set_flag(r->s, PN_SET_RAW) ? "every line is continued by itself; Ctrl-D ends"
                                            : "/help lists commands, Ctrl-D ends");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <histedit.h>
 #include <locale.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -80,24 +81,34 @@ static char *prompt_of(EditLine *edit) {
     return prompt;
 }
 
-/* A character from the terminal; what is no UTF-8 is seen as U+FFFD. libedit's own reading goes on
- * after a signal, so that Ctrl-C would wait for the next key. */
+/* A byte from the terminal: 1, 0 at its end, -1 for trouble and for Ctrl-C. libedit's own reading
+ * would go on after a signal, so that Ctrl-C waits for the next key. */
+static int read_byte(char *out) {
+    struct pollfd wait[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                            {.fd = pn__interrupt_fd(), .events = POLLIN}};
+    while (!pn__interrupted()) {
+        int n = poll(wait, PN_ARRAY_N(wait), -1);
+        if (n < 0 && errno != EINTR) return -1;
+        if (n <= 0 || pn__interrupted() || wait[0].revents == 0) continue;
+        ssize_t got = read(STDIN_FILENO, out, 1);
+        if (got >= 0 || errno != EINTR) return (int)got;
+    }
+    return -1;
+}
+
+/* A character; what is no UTF-8 is seen as U+FFFD. */
 static int read_character(EditLine *edit, wchar_t *out) {
     char bytes[4];
-    size_t n = 0;
     (void)edit;
-    while (n < sizeof bytes) {
-        ssize_t got = read(STDIN_FILENO, bytes + n, 1);
-        if (got < 0 && errno == EINTR && !pn__interrupted()) continue;
-        if (got < 0) return -1;
-        if (got == 0) return 0;
-        n++;
-        struct pn_utf8_char c = pn__utf8_next(bytes, n);
-        if (c.state == PN_UTF8_PARTIAL) continue;
-        *out = c.state == PN_UTF8_OK ? (wchar_t)c.cp : (wchar_t)0xFFFD;
-        return 1;
-    }
     *out = (wchar_t)0xFFFD;
+    for (size_t n = 0; n < sizeof bytes;) {
+        int got = read_byte(bytes + n);
+        if (got <= 0) return got;
+        struct pn_utf8_char c = pn__utf8_next(bytes, ++n);
+        if (c.state == PN_UTF8_PARTIAL) continue;
+        if (c.state == PN_UTF8_OK) *out = (wchar_t)c.cp;
+        break;
+    }
     return 1;
 }
 

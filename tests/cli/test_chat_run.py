@@ -390,17 +390,20 @@ class Terminal(Chat):
         self.assertTrue(any("rich" in line for line in lines), lines)
 
     def test_interrupts(self):
-        self.start("--ctx", "4096")
-        self.type("dropped\x03")
-        self.expect("> ")
+        self.start("--ctx", "4096", "--stats")
+        for _ in range(5):
+            self.type("dropped\x03")
+            self.expect("> ")
         self.type("tell me\r")
         self.expect("tell me")
         end = time.monotonic() + 60
         while len(self.seen) < 20 and time.monotonic() < end:
             self.seen += self.read(0.1)
         self.type("\x03")
-        said_so = self.expect("> ", 60)
-        self.assertRegex(said_so, r"\[stopped|\[cut off|\n")
+        # The answer may have come to its end by itself just before.
+        self.expect(" tok/s, ")
+        self.expect(" tok/s, ")
+        self.expect("> ")
         self.type("\x03")
         self.expect("> ")
         self.type("\x04")
