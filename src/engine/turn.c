@@ -185,7 +185,7 @@ static int choose(pn_engine *e, struct pn_session *s, int32_t *token) {
         *token = r->script[s->done.decode_n];
         return 0;
     }
-    return pn__sample(&r->sampling, e->b.logits, e->file.h.vocab, e->b.candidates, &s->rng,
+    return pn__sample(e->cpu, &r->sampling, e->b.logits, e->file.h.vocab, e->b.candidates, &s->rng,
                       &s->done.detail, token);
 }
 

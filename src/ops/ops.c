@@ -24,6 +24,21 @@ void pn__step_fetch(struct pn_step *s, struct pn_mat m, uint32_t row_i, float *d
     memcpy(dst, pn__row_at(&m, row_i), (size_t)m.col_n * sizeof *dst);
 }
 
+int64_t pn__logits_best(const struct pn_cpu *cpu, const float *x, uint32_t n) {
+    struct pn_kernels ref;
+    if (cpu) return cpu->kernels.best(x, n);
+    pn__init_logits_ref(&ref);
+    return ref.best(x, n);
+}
+
+double pn__logits_sum_exp(const struct pn_cpu *cpu, const float *x, uint32_t n, float max,
+                          double by) {
+    struct pn_kernels ref;
+    if (cpu) return cpu->kernels.sum_exp(x, n, max, by);
+    pn__init_logits_ref(&ref);
+    return ref.sum_exp(x, n, max, by);
+}
+
 /* What a slice needs to know; each operation fills what it uses. */
 struct row_op {
     const struct pn_kernels *k;

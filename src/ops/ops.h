@@ -178,6 +178,13 @@ void pn__step_end(struct pn_step *s);
 /* Copies row `row_i` of `m` (col_n floats) to host memory, after all that was issued before. */
 void pn__step_fetch(struct pn_step *s, struct pn_mat m, uint32_t row_i, float *dst);
 
+/* What sampling asks of a row of logits on the host; `cpu` NULL: the reference computes it, the
+ * same bits. The index of the first greatest one; -1 when one is NaN or +inf, or all are -inf. And
+ * the sum of exp((x - max) * by). */
+int64_t pn__logits_best(const struct pn_cpu *cpu, const float *x, uint32_t n);
+double pn__logits_sum_exp(const struct pn_cpu *cpu, const float *x, uint32_t n, float max,
+                          double by);
+
 /* ---- operations -------------------------------------------------------------------------- */
 
 /* out[r] = scale * dequantised row ids[r] of table. out is [row_n, table.col_n]. */

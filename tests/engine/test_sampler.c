@@ -8,7 +8,8 @@
 #include "base/alloc.h"
 #include "support/pn_test.h"
 
-#define N_MAX 150u
+#define N_MAX 3000u
+#define SOME 150u /* as many as are counted one by one */
 
 static struct pn_candidate scratch[N_MAX];
 
@@ -24,7 +25,7 @@ static double unit(uint64_t *x) {
 static int32_t sample(const struct pn_sampling *p, const float *logits, uint32_t n, uint64_t *rng) {
     struct pn_detail d = {{0}};
     int32_t out = -1;
-    PN_ASSERT_OK(pn__sample(p, logits, n, scratch, rng, &d, &out), &d);
+    PN_ASSERT_OK(pn__sample(NULL, p, logits, n, scratch, rng, &d, &out), &d);
     assert_in_range(out, 0, n - 1);
     return out;
 }
@@ -44,8 +45,8 @@ static int by_rank(const void *a, const void *b) {
  * two ways may differ. */
 static void expect(const struct pn_sampling *p, const float *logits, uint32_t n, double *prob,
                    bool *near) {
-    int32_t order[N_MAX];
-    double flat[N_MAX];
+    static int32_t order[N_MAX];
+    static double flat[N_MAX];
     *near = false;
     for (uint32_t i = 0; i < n; i++) {
         order[i] = (int32_t)i;
@@ -122,7 +123,7 @@ static void not_finite(void **state) {
                     logits[i] = (float)i;
                 }
                 logits[at] = bad[b];
-                assert_int_equal(pn__sample(&ways[w], logits, 20, scratch, &rng, &d, &out),
+                assert_int_equal(pn__sample(NULL, &ways[w], logits, 20, scratch, &rng, &d, &out),
                                  PN_E_NUMERIC);
                 snprintf(want, sizeof want, "token %u is", at);
                 assert_non_null(strstr(d.text, want));
@@ -132,18 +133,23 @@ static void not_finite(void **state) {
         float none[5] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
         uint64_t rng = 1;
         int32_t out;
-        assert_int_equal(pn__sample(&ways[w], none, 5, scratch, &rng, &d, &out), PN_E_NUMERIC);
+        assert_int_equal(pn__sample(NULL, &ways[w], none, 5, scratch, &rng, &d, &out),
+                         PN_E_NUMERIC);
         assert_non_null(strstr(d.text, "all 5 logits"));
     }
 }
 
-static void random_row(float *logits, uint32_t n, uint64_t *x) {
-    double spread = unit(x) * 12.0;
+static void random_row_of(float *logits, uint32_t n, double most, uint64_t *x) {
+    double spread = unit(x) * most;
     for (uint32_t i = 0; i < n; i++) {
         logits[i] = (float)((unit(x) - 0.5) * spread);
         if (lcg(x) % 8 == 0 && i > 0) logits[i] = logits[i - 1]; /* equals */
         if (lcg(x) % 40 == 0 && i > 0) logits[i] = -INFINITY;
     }
+}
+
+static void random_row(float *logits, uint32_t n, uint64_t *x) {
+    random_row_of(logits, n, 12.0, x);
 }
 
 static struct pn_sampling random_way(uint64_t *x, uint32_t n) {
@@ -154,17 +160,17 @@ static struct pn_sampling random_way(uint64_t *x, uint32_t n) {
     return p;
 }
 
-/* No draw outside of what the other way keeps. That all of it is kept is for `distribution`. */
-static void cuts(void **state) {
-    (void)state;
+/* No draw outside of what the other way keeps. That all of it is kept is for `distribution`. Rows
+ * of up to n_max logits, of which the lowest are `most` below the best. */
+static void check_cuts(uint32_t row_n, uint32_t n_max, double most) {
     uint64_t x = 42;
     uint32_t compared = 0;
-    for (int row = 0; row < 1500; row++) {
-        float logits[N_MAX];
-        double prob[N_MAX];
+    for (uint32_t row = 0; row < row_n; row++) {
+        static float logits[N_MAX];
+        static double prob[N_MAX];
         bool near;
-        uint32_t n = 1 + (uint32_t)(lcg(&x) % N_MAX);
-        random_row(logits, n, &x);
+        uint32_t n = 1 + (uint32_t)(lcg(&x) % n_max);
+        random_row_of(logits, n, most, &x);
         struct pn_sampling p = random_way(&x, n);
         expect(&p, logits, n, prob, &near);
         if (near) continue;
@@ -172,11 +178,23 @@ static void cuts(void **state) {
         for (int i = 0; i < 10; i++) {
             int32_t got = sample(&p, logits, n, &x);
             if (prob[got] > 0.0) continue;
-            fail_msg("row %d: token %d of %u (temp %g, top_k %d, top_p %g, min_p %g) was cut", row,
+            fail_msg("row %u: token %d of %u (temp %g, top_k %d, top_p %g, min_p %g) was cut", row,
                      got, n, (double)p.temp, p.top_k, (double)p.top_p, (double)p.min_p);
         }
     }
-    assert_true(compared > 1450);
+    assert_true(compared > row_n - row_n / 30);
+}
+
+static void cuts(void **state) {
+    (void)state;
+    check_cuts(1500, SOME, 12.0);
+}
+
+/* Candidates that are taken from the row in several rounds. */
+static void cuts_of_many(void **state) {
+    (void)state;
+    check_cuts(60, N_MAX, 300.0);
+    check_cuts(60, N_MAX, 40.0);
 }
 
 /* Counts of many draws. With m kept tokens chi-square has mean m - 1 and variance 2 (m - 1); tokens
@@ -184,8 +202,8 @@ static void cuts(void **state) {
 static void check_counts(const struct pn_sampling *p, const float *logits, uint32_t n,
                          uint64_t seed) {
     enum { DRAWS = 20000 };
-    double prob[N_MAX];
-    uint32_t counts[N_MAX] = {0};
+    double prob[SOME];
+    uint32_t counts[SOME] = {0};
     bool near;
     uint64_t rng = seed;
     expect(p, logits, n, prob, &near);
@@ -237,13 +255,13 @@ static void distribution(void **state) {
     uint64_t x = 5;
     for (size_t w = 0; w < PN_ARRAY_N(ways); w++) {
         float few[12];
-        float many[N_MAX];
+        float many[SOME];
         for (uint32_t i = 0; i < 12; i++) {
             few[i] = (float)(unit(&x) * 4.0);
         }
-        random_row(many, N_MAX, &x);
+        random_row(many, SOME, &x);
         check_counts(&ways[w], few, 12, 1000 + w);
-        check_counts(&ways[w], many, N_MAX, 2000 + w);
+        check_counts(&ways[w], many, SOME, 2000 + w);
     }
 }
 
@@ -278,21 +296,25 @@ static void seeds(void **state) {
 static void allocates_nothing(void **state) {
     (void)state;
     uint64_t x = 3;
-    float logits[N_MAX];
-    random_row(logits, N_MAX, &x);
+    float logits[SOME];
+    random_row(logits, SOME, &x);
     uint64_t before = pn__alloc_count();
     for (int i = 0; i < 100; i++) {
-        struct pn_sampling p = random_way(&x, N_MAX);
-        sample(&p, logits, N_MAX, &x);
+        struct pn_sampling p = random_way(&x, SOME);
+        sample(&p, logits, SOME, &x);
     }
     assert_int_equal(pn__alloc_count(), before);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy), cmocka_unit_test(not_finite),
-        cmocka_unit_test(cuts),   cmocka_unit_test(distribution),
-        cmocka_unit_test(seeds),  cmocka_unit_test(allocates_nothing),
+        cmocka_unit_test(greedy),
+        cmocka_unit_test(not_finite),
+        cmocka_unit_test(cuts),
+        cmocka_unit_test(cuts_of_many),
+        cmocka_unit_test(distribution),
+        cmocka_unit_test(seeds),
+        cmocka_unit_test(allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

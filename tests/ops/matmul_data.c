@@ -18,8 +18,9 @@ void weight_make(struct rng *r, enum pn_type type, uint32_t row_n, uint32_t col_
     uint8_t file[FILE_VALUES * 4];
     uint64_t row_bytes;
     assert_true(pn__type_row_bytes(type, col_n, &row_bytes));
-    uint8_t *data = malloc(row_bytes * row_n);
-    assert_non_null(data);
+    struct fence fence;
+    fence_new(&fence, row_bytes * row_n);
+    uint8_t *data = fence_end(&fence, row_bytes * row_n);
     if (type == PN_TYPE_F32) {
         for (uint64_t i = 0; i < (uint64_t)row_n * col_n; i++) {
             float v = rng_float(r);
@@ -36,7 +37,7 @@ void weight_make(struct rng *r, enum pn_type type, uint32_t row_n, uint32_t col_
 }
 
 void weight_free(struct pn_weight *w) {
-    free((void *)w->data);
+    fence_free_at((void *)w->data, w->row_bytes * w->row_n);
     w->data = NULL;
 }
 

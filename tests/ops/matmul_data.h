@@ -6,7 +6,7 @@
 #include "ops/ops_test.h"
 
 /* Rows of blocks picked at random from tests/data/quants (F32: random floats), so that every row
- * has real scales. Free w->data with weight_free. */
+ * has real scales; the last row ends where memory does. Free w->data with weight_free. */
 void weight_make(struct rng *r, enum pn_type type, uint32_t row_n, uint32_t col_n,
                  struct pn_weight *w);
 void weight_free(struct pn_weight *w);

@@ -78,6 +78,13 @@ void *fence_end(const struct fence *f, size_t bytes) {
     return f->base + (f->bytes - bytes);
 }
 
+void fence_free_at(void *end, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t all = (bytes + page - 1) / page * page;
+    struct fence f = {(uint8_t *)end + bytes - all, all};
+    if (end) fence_free(&f);
+}
+
 bool same_bits(const float *a, const float *b, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         if (isnan(a[i]) && isnan(b[i])) continue;

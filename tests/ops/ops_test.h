@@ -36,6 +36,8 @@ void fence_new(struct fence *f, size_t bytes);
 void fence_free(struct fence *f);
 /* Its last `bytes` bytes. */
 void *fence_end(const struct fence *f, size_t bytes);
+/* Frees the fence whose fence_end(bytes) this is, all that was asked for. */
+void fence_free_at(void *end, size_t bytes);
 
 /* Equal bits, where any NaN equals any NaN: which payload survives is up to the compiler. */
 bool same_bits(const float *a, const float *b, uint64_t n);

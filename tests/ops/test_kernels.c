@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "ops/cpu/cpu.h"
+#include "ops/cpu/x86_units.h"
 #include "ops/matmul_data.h"
 
 #define N_MAX 4096 /* longest vector */
@@ -213,6 +214,23 @@ static void run_prepare_q256(const struct pn_kernels *k, const struct vec *v, fl
     prepare(k, v, out, PN_ACT_Q256, 256);
 }
 
+/* Two halves of a number that is no float. */
+static void put_u64(float *out, uint64_t bits) {
+    float f[2] = {(float)(bits >> 40), (float)(bits & 0xffffff)};
+    memcpy(out, f, sizeof f);
+}
+
+static void run_best(const struct pn_kernels *k, const struct vec *v, float *out) {
+    put_u64(out, (uint64_t)k->best(v->x, v->n));
+}
+
+static void run_sum_exp(const struct pn_kernels *k, const struct vec *v, float *out) {
+    double sum = k->sum_exp(v->x, v->n, 40.0f, 0.7);
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    put_u64(out, isnan(sum) ? 0 : bits ^ bits << 24);
+}
+
 static const struct entry {
     const char *name;
     void (*run)(const struct pn_kernels *k, const struct vec *v, float *out);
@@ -229,6 +247,8 @@ static const struct entry {
     {"sigmoid_gate", run_sigmoid_gate, false, 256},
     {"silu_gate", run_silu_gate, false, 256},
     {"delta_gates", run_delta_gates, false, 32},
+    {"best", run_best, false, 4096},
+    {"sum_exp", run_sum_exp, false, 4096},
     {"rms_norm", run_rms_norm, false, 2048},
     {"rms_norm_in_place", run_rms_norm_in_place, false, 128},
     {"l2_norm", run_l2_norm, false, 128},
@@ -282,6 +302,49 @@ static void test_vectors(void **state) {
         backend_close(&b);
     }
     backend_close(&ref);
+}
+
+/* ---- units ---- */
+
+/* Any bits unpacked by AVX2 as by the definition. */
+static void check_units(enum pn_type type, struct rng *r) {
+#if defined(__x86_64__)
+    const struct pn_type_info *info = pn__type_info(type);
+    struct pn_unit_shape shape = pn__unit_shape(type);
+    struct fence f;
+    fence_new(&f, info->block_bytes);
+    uint8_t *block = fence_end(&f, info->block_bytes);
+    for (int round = 0; round < 300; round++) {
+        for (uint32_t i = 0; i < info->block_bytes; i++)
+            block[i] = (uint8_t)rng_u32(r);
+        for (uint32_t u = 0; u < info->block_n / shape.unit_n; u++) {
+            struct pn_unit want, got;
+            memset(&want, 0x5a, sizeof want);
+            memset(&got, 0x5a, sizeof got);
+            pn__unit_unpack(type, block, u, &want);
+            pn__unit_fn_x86(type)(block, u, &got);
+            if (memcmp(want.codes, got.codes, shape.unit_n) != 0 ||
+                memcmp(want.scales, got.scales, shape.sub_n * sizeof *want.scales) != 0 ||
+                !same_bits(&want.d, &got.d, 1))
+                fail_msg("%s, unit %u, --seed %llu", pn__type_name(type), u,
+                         (unsigned long long)seed);
+        }
+    }
+    fence_free(&f);
+#else
+    (void)type;
+    (void)r;
+#endif
+}
+
+static void test_units(void **state) {
+    (void)state;
+    if (pn__isa_best(PN_ISA_AVX2) != PN_ISA_AVX2) PN_SKIP_TEST("no AVX2 here");
+    enum pn_type types[PN_TYPE_N];
+    uint32_t n = matmul_types(types);
+    struct rng r = {seed};
+    for (uint32_t i = 0; i < n; i++)
+        if (pn__unit_fn(types[i])) check_units(types[i], &r);
 }
 
 /* ---- recurrent layers ---- */
@@ -530,6 +593,7 @@ static int bench(const char *filter) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_units),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_delta),
     };

@@ -18,10 +18,118 @@
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/x86_units.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 #define ROWS 8 /* lanes: weight rows of a group */
+
+#include "ops/cpu/walk.h"
+
+/* ---- registers of eight rows: the words in which walk_*.h are written ---- */
+
+typedef __m256i vi;
+typedef __m256 vf;
+
+INLINE vi v_set8(int x) {
+    return _mm256_set1_epi8((char)x);
+}
+
+INLINE vi v_set32(int x) {
+    return _mm256_set1_epi32(x);
+}
+
+INLINE vi v_and(vi a, vi b) {
+    return _mm256_and_si256(a, b);
+}
+
+/* a | (b & mask) */
+INLINE vi v_or_masked(vi a, vi b, vi mask) {
+    return _mm256_or_si256(a, _mm256_and_si256(b, mask));
+}
+
+/* Shifts of dwords by a constant, which may be 0. */
+INLINE vi v_right(vi v, int n) {
+    return n == 0 ? v : _mm256_srli_epi32(v, n);
+}
+
+INLINE vi v_left(vi v, int n) {
+    return n == 0 ? v : _mm256_slli_epi32(v, n);
+}
+
+/* The same shuffle in all quarters. */
+INLINE vi v_shuffle(vi x, __m128i how) {
+    return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(how));
+}
+
+/* Entries of a table of sixteen bytes; indices below 16. */
+INLINE vi v_lookup(__m128i table, vi index) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), index);
+}
+
+/* Bytes of w, plus `by` where x has a byte's one bit of `bits`; they have room for it. */
+INLINE vi v_add_where(vi w, vi x, vi bits, vi by) {
+    x = _mm256_cmpeq_epi8(_mm256_and_si256(x, bits), bits);
+    return _mm256_add_epi8(w, _mm256_and_si256(x, by));
+}
+
+/* Bytes less `by`. */
+INLINE vi v_sub8(vi v, int by) {
+    return _mm256_sub_epi8(v, _mm256_set1_epi8((char)by));
+}
+
+INLINE vi v_sub32(vi v, int by) {
+    return _mm256_sub_epi32(v, _mm256_set1_epi32(by));
+}
+
+INLINE vf v_negated(vf x) {
+    return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f));
+}
+
+INLINE vf v_load_floats(const float p[ROWS]) {
+    return _mm256_loadu_ps(p);
+}
+
+INLINE vi v_load(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* Words of 16 bits times a constant. */
+INLINE vi v_mul16(vi v, int by) {
+    return _mm256_mullo_epi16(v, _mm256_set1_epi16((short)by));
+}
+
+/* Signed bytes 0 and 1 of each four as words: what v_low_pair gives of unsigned ones. */
+INLINE vi v_words_signed(vi v) {
+    return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+}
+
+/* A run's scale as vpmaddwd takes it, from int32: in both halves of a dword. */
+INLINE vi v_scale(vi x) {
+    return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa);
+}
+
+/* Byte i of each dword as such a scale. */
+INLINE vi v_scale_byte(vi v, int i, bool is_signed) {
+    char c = (char)i;
+    v = v_shuffle(v,
+                  _mm_setr_epi8(c, -1, c, -1, (char)(4 + c), -1, (char)(4 + c), -1, (char)(8 + c),
+                                -1, (char)(8 + c), -1, (char)(12 + c), -1, (char)(12 + c), -1));
+    return is_signed ? v_words_signed(v) : v;
+}
+
+/* Word i, signed, of each dword. */
+INLINE vi v_scale_word(vi v, int i) {
+    if (i == 0) return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(v, 0xa0), 0xa0);
+    return _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(v, 0xf5), 0xf5);
+}
+
+/* Signed codes are taken as they are. */
+#define SIGNED_OFFSET 0
+
+INLINE vi v_signed(vi codes) {
+    return codes;
+}
 
 INLINE __m256i pn__load_two(const uint8_t *low, const uint8_t *high) {
     __m256i x = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)low));
@@ -49,22 +157,30 @@ INLINE void pn__dwords8(const uint8_t *p, size_t rs, __m256i t[8]) {
     pn__dwords4(p + 16, rs, t + 4);
 }
 
+/* n dwords that begin in the middle of t[0]. */
+INLINE void pn__from_half(const __m256i *t, int n, __m256i *out) {
+    const __m128i swap = _mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    __m256i low = v_shuffle(t[0], swap);
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+        __m256i high = v_shuffle(t[i + 1], swap);
+        out[i] = _mm256_blend_epi16(low, high, 0xaa);
+        low = high;
+    }
+}
+
 /* The half-words at p of all rows, as floats: for what doesn't sit on a dword. */
-INLINE __m256 pn__halves8(const uint8_t *p, size_t rs) {
+INLINE __m256 pn__halves(const uint8_t *p, size_t rs) {
     int16_t h[ROWS];
     for (int r = 0; r < ROWS; r++)
         memcpy(&h[r], p + (size_t)r * rs, sizeof h[r]);
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)h));
 }
 
-/* The same shuffle in both halves. */
-INLINE __m256i pn__shuffle(__m256i x, __m128i how) {
-    return _mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(how));
-}
-
-/* The low and the high half of each dword, as floats. */
-INLINE void pn__halves_of(__m256i t, __m256 *low, __m256 *high) {
-    t = pn__shuffle(t, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+/* The low half of each dword of a and the high half of b's, as floats. */
+INLINE void pn__halves_of(__m256i a, __m256i b, __m256 *low, __m256 *high) {
+    __m256i t = _mm256_blend_epi16(a, b, 0xaa);
+    t = v_shuffle(t, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     t = _mm256_permute4x64_epi64(t, 0xd8);
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128(t));
     *high = _mm256_cvtph_ps(_mm256_extracti128_si256(t, 1));
@@ -74,11 +190,6 @@ INLINE __m256i pn__dword_of(const void *p) {
     int32_t x;
     memcpy(&x, p, sizeof x);
     return _mm256_set1_epi32(x);
-}
-
-/* By a constant, which may be 0. */
-INLINE __m256i pn__shifted_right(__m256i v, int n) {
-    return n == 0 ? v : _mm256_srli_epi32(v, n);
 }
 
 /* 16 bytes of low nibbles, then 16 of high ones: 32 codes as 8 dwords. */
@@ -93,6 +204,14 @@ INLINE void pn__nibbles(const __m256i t[4], __m256i w[8]) {
 /* The sixteen values that IQ4_NL and IQ4_XS codes stand for. */
 INLINE __m128i pn__table_iq4(void) {
     return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+}
+
+INLINE void pn__store_register(uint8_t *to, __m256i x) {
+    _mm256_store_si256((__m256i *)(void *)to, x);
+}
+
+INLINE __m256i pn__load_register(const uint8_t *from) {
+    return _mm256_load_si256((const __m256i *)(const void *)from);
 }
 
 /* ---- integer dots ---- */
@@ -151,41 +270,6 @@ INLINE __m256i pn__dot(__m256i sum, const __m256i *w, int n, const int8_t *q, __
 }
 
 /* ---- groups of eight rows ---- */
-
-/* Lines are fetched this far ahead of where they are used, in the order of use. */
-#define PREFETCH_AHEAD_BYTES 20480
-
-/* A group's blocks, to be walked. */
-struct pn_walk {
-    const uint8_t *p;    /* first row */
-    size_t rs;           /* bytes a row */
-    uint64_t block_n;    /* a row */
-    const uint8_t *next; /* what to prefetch, a line for each line used; NULL: nothing */
-};
-
-/* Fetches part i of n of what `bytes` a row from byte `at` on have to come: small bursts, or a
- * core's few open misses hold up the loads. Where that is no whole number of lines the last comes
- * twice. */
-INLINE void pn__ahead(const struct pn_walk *k, uint64_t at, int bytes, int i, int n) {
-    if (!k->next) return;
-    int line_n = (bytes * ROWS + 63) / 64, from = line_n * i / n, to = line_n * (i + 1) / n;
-    const uint8_t *p = k->next + at * ROWS;
-#pragma GCC unroll 20
-    for (int line = from; line < to; line++)
-        _mm_prefetch((const char *)p + 64 * line, _MM_HINT_NTA);
-}
-
-/* Weights to come, fetched into the second-level cache bit by bit while others are worked on. */
-struct pn_feed {
-    const uint8_t *at;
-    uint64_t left_n; /* lines */
-    uint64_t line_n; /* at a time */
-};
-
-INLINE void pn__feed(struct pn_feed *feed) {
-    for (uint64_t i = 0; i < feed->line_n && feed->left_n > 0; i++, feed->left_n--, feed->at += 64)
-        _mm_prefetch((const char *)feed->at, _MM_HINT_T1);
-}
 
 /* Eight rows that end inside the matrix; lanes [from, to) are ours. */
 struct pn_group {
@@ -316,7 +400,8 @@ INLINE struct pn_walk pn__walk_of(const struct pn_mm *mm, const struct pn_group 
     const struct pn_weight *w = mm->w;
     return (struct pn_walk){.p = w->data + (uint64_t)g->first * w->row_bytes,
                             .rs = w->row_bytes,
-                            .block_n = w->col_n / shape.block_len};
+                            .block_n = w->col_n / shape.block_len,
+                            .unpack = pn__unit_fn_x86(w->type)};
 }
 
 /* Up to PN_TILE columns. */
@@ -337,21 +422,6 @@ static inline void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t
         for (uint32_t m = 0; m < col_n; m++)
             pn__put8(mm, m, &g, f[m]);
     }
-}
-
-/* What is read after the panel of rows [row, end): the next one's rows, or the next matrix. */
-INLINE struct pn_feed pn__feed_after(const struct pn_mm *mm, uint32_t row, uint32_t end,
-                                     uint32_t hi, uint64_t feed_n) {
-    const struct pn_weight *w = mm->w;
-    uint32_t row_n = end - row;
-    struct pn_feed feed = {.at = mm->next};
-    if (end < hi) {
-        feed.at = w->data + (uint64_t)end * w->row_bytes;
-        if (row_n > hi - end) row_n = hi - end;
-    }
-    if (feed.at) feed.left_n = row_n * w->row_bytes / 64;
-    if (feed_n) feed.line_n = (feed.left_n + feed_n - 1) / feed_n;
-    return feed;
 }
 
 /* A panel's groups against one tile of columns. */
@@ -435,8 +505,11 @@ static inline void pn__matmul8(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
     }
 
 void pn__init_avx2(struct pn_kernels *k);
+void pn__init_avx2_bf16(struct pn_kernels *k);
 void pn__init_avx2_float(struct pn_kernels *k);
 void pn__init_avx2_q32(struct pn_kernels *k);
 void pn__init_avx2_k(struct pn_kernels *k);
+void pn__init_avx2_unit32(struct pn_kernels *k);
+void pn__init_avx2_unit256(struct pn_kernels *k);
 
 #endif

@@ -13,9 +13,12 @@ void pn__init_avx2(struct pn_kernels *k) {
     pn__init_kernels_avx2(k);
     pn__init_wide_avx2(k);
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
+    pn__init_avx2_bf16(k);
     pn__init_avx2_float(k);
 #if PN_AVX2_BLOCKS
     pn__init_avx2_q32(k);
     pn__init_avx2_k(k);
+    pn__init_avx2_unit32(k);
+    pn__init_avx2_unit256(k);
 #endif
 }

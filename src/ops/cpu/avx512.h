@@ -16,10 +16,113 @@
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/x86_units.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 #define ROWS 16 /* lanes: weight rows of a group */
+
+#include "ops/cpu/walk.h"
+
+/* ---- registers of sixteen rows: the words in which walk_*.h are written ---- */
+
+typedef __m512i vi;
+typedef __m512 vf;
+
+INLINE vi v_set8(int x) {
+    return _mm512_set1_epi8((char)x);
+}
+
+INLINE vi v_set32(int x) {
+    return _mm512_set1_epi32(x);
+}
+
+INLINE vi v_and(vi a, vi b) {
+    return _mm512_and_si512(a, b);
+}
+
+/* a | (b & mask) */
+INLINE vi v_or_masked(vi a, vi b, vi mask) {
+    return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
+}
+
+/* Shifts of dwords by a constant, which may be 0. */
+INLINE vi v_right(vi v, int n) {
+    return n == 0 ? v : _mm512_srli_epi32(v, (unsigned)n);
+}
+
+INLINE vi v_left(vi v, int n) {
+    return n == 0 ? v : _mm512_slli_epi32(v, (unsigned)n);
+}
+
+/* The same shuffle in all quarters. */
+INLINE vi v_shuffle(vi x, __m128i how) {
+    return _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(how));
+}
+
+/* Entries of a table of sixteen bytes; indices below 16. */
+INLINE vi v_lookup(__m128i table, vi index) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), index);
+}
+
+/* Bytes of w, plus `by` where x has a byte's one bit of `bits`; they have room for it. */
+INLINE vi v_add_where(vi w, vi x, vi bits, vi by) {
+    return _mm512_mask_add_epi8(w, _mm512_test_epi8_mask(x, bits), w, by);
+}
+
+/* Bytes less `by`. */
+INLINE vi v_sub8(vi v, int by) {
+    return _mm512_sub_epi8(v, _mm512_set1_epi8((char)by));
+}
+
+INLINE vi v_sub32(vi v, int by) {
+    return _mm512_sub_epi32(v, _mm512_set1_epi32(by));
+}
+
+INLINE vf v_negated(vf x) {
+    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
+}
+
+INLINE vf v_load_floats(const float p[ROWS]) {
+    return _mm512_loadu_ps(p);
+}
+
+INLINE vi v_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+
+/* Words of 16 bits times a constant. */
+INLINE vi v_mul16(vi v, int by) {
+    return _mm512_mullo_epi16(v, _mm512_set1_epi16((short)by));
+}
+
+/* Signed bytes 0 and 1 of each four as words: what v_low_pair gives of unsigned ones. */
+INLINE vi v_words_signed(vi v) {
+    return _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8);
+}
+
+/* A run's scale as it is multiplied in: an int32. */
+INLINE vi v_scale(vi x) {
+    return x;
+}
+
+/* Byte i of each dword as such a scale. */
+INLINE vi v_scale_byte(vi v, int i, bool is_signed) {
+    if (is_signed) return _mm512_srai_epi32(v_left(v, 24 - 8 * i), 24);
+    return v_and(v_right(v, 8 * i), v_set32(255));
+}
+
+/* Word i, signed, of each dword. */
+INLINE vi v_scale_word(vi v, int i) {
+    return _mm512_srai_epi32(i ? v : v_left(v, 16), 16);
+}
+
+/* What is added to signed codes so that vpdpbusd takes them. */
+#define SIGNED_OFFSET 128
+
+INLINE vi v_signed(vi codes) {
+    return _mm512_xor_si512(codes, v_set8(0x80));
+}
 
 /* 16 bytes of rows 4 apart, one in each quarter. */
 INLINE __m512i pn__load_quarters(const uint8_t *p, size_t step) {
@@ -82,20 +185,17 @@ INLINE void pn__dwords8(const uint8_t *p, size_t rs, __m512i t[8]) {
 }
 
 /* The half-words at p of all rows, as floats: for what doesn't sit on a dword. */
-INLINE __m512 pn__halves16(const uint8_t *p, size_t rs) {
+INLINE __m512 pn__halves(const uint8_t *p, size_t rs) {
     int16_t h[ROWS];
     for (int r = 0; r < ROWS; r++)
         memcpy(&h[r], p + (size_t)r * rs, sizeof h[r]);
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)h));
 }
 
-/* The low and the high half of each dword, as floats. */
-INLINE __m512 pn__low_half(__m512i t) {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(t));
-}
-
-INLINE __m512 pn__high_half(__m512i t) {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(t, 16)));
+/* The low half of each dword of a and the high half of b's, as floats. */
+INLINE void pn__halves_of(__m512i a, __m512i b, __m512 *low, __m512 *high) {
+    *low = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+    *high = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(b, 16)));
 }
 
 /* n dwords that begin in the middle of t[0]. */
@@ -124,6 +224,12 @@ INLINE void pn__nibbles(const __m512i t[4], __m512i w[8]) {
     }
 }
 
+/* The sixteen values that IQ4_NL and IQ4_XS codes stand for, as this level takes signed codes. */
+INLINE __m128i pn__table_iq4(void) {
+    return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153,
+                         (char)166, (char)181, (char)197, (char)217, (char)241);
+}
+
 /* Finished dots of sixteen rows for one column: factor, bias, and those rows that are ours. */
 INLINE void pn__put16(const struct pn_mm *mm, uint32_t m, uint32_t row, __mmask16 ours, __m512 f) {
     f = _mm512_mul_ps(f, _mm512_set1_ps(mm->w->scale));
@@ -133,35 +239,7 @@ INLINE void pn__put16(const struct pn_mm *mm, uint32_t m, uint32_t row, __mmask1
 
 /* ---- groups of sixteen rows ---- */
 
-/* Lines are fetched this far ahead of where they are used, in the order of use. */
-#define PREFETCH_AHEAD_BYTES 20480
-
-INLINE void pn__prefetch_lines(const uint8_t *p, int line_n) {
-#pragma GCC unroll 20
-    for (int i = 0; i < line_n; i++)
-        _mm_prefetch((const char *)p + 64 * i, _MM_HINT_NTA);
-}
-
-/* A group's blocks, to be walked. */
-struct pn_walk {
-    const uint8_t *p;    /* first row */
-    size_t rs;           /* bytes a row */
-    uint64_t block_n;    /* a row */
-    const uint8_t *next; /* what to prefetch, a line for each line used; NULL: nothing */
-};
-
-/* Weights to come, fetched into the second-level cache bit by bit while others are worked on. */
-struct pn_feed {
-    const uint8_t *at;
-    uint64_t left_n; /* lines */
-    uint64_t line_n; /* at a time */
-};
-#define FEED_LEN 32
-
-INLINE void pn__feed(struct pn_feed *feed) {
-    for (uint64_t i = 0; i < feed->line_n && feed->left_n > 0; i++, feed->left_n--, feed->at += 64)
-        _mm_prefetch((const char *)feed->at, _MM_HINT_T1);
-}
+#define FEED_LEN 32 /* weights of a row between two portions of a feed */
 
 /* Groups that a panel's inner kernel takes at once. */
 #define PANEL_PAIR 2
@@ -210,7 +288,8 @@ INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
         uint32_t first = pn__group_start(w, row, hi, &ours);
         struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
                             .rs = w->row_bytes,
-                            .block_n = w->col_n / shape.block_len};
+                            .block_n = w->col_n / shape.block_len,
+                            .unpack = pn__unit_fn_x86(w->type)};
         if (hi - row > ahead)
             k.next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
         else if (mm->next)
@@ -231,27 +310,13 @@ INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
     }
 }
 
-/* What is read after the panel of rows [row, end): the next one's rows, or the next matrix. */
-INLINE struct pn_feed pn__feed_after(const struct pn_mm *mm, uint32_t row, uint32_t end,
-                                     uint32_t hi, uint64_t feed_n) {
-    const struct pn_weight *w = mm->w;
-    uint32_t row_n = end - row;
-    struct pn_feed feed = {.at = mm->next};
-    if (end < hi) {
-        feed.at = w->data + (uint64_t)end * w->row_bytes;
-        if (row_n > hi - end) row_n = hi - end;
-    }
-    if (feed.at) feed.left_n = row_n * w->row_bytes / 64;
-    feed.line_n = (feed.left_n + feed_n - 1) / feed_n;
-    return feed;
-}
-
 INLINE void pn__panel_pack(const struct pn_mm *mm, uint32_t first, bool last,
                            struct pn_group_shape shape, pn_pack_fn pack, uint8_t *to) {
     const struct pn_weight *w = mm->w;
     struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
                         .rs = w->row_bytes,
-                        .block_n = w->col_n / shape.block_len};
+                        .block_n = w->col_n / shape.block_len,
+                        .unpack = pn__unit_fn_x86(w->type)};
     if (!last) k.next = k.p + ROWS * w->row_bytes;
     pack(&k, to);
 }
@@ -312,5 +377,7 @@ void pn__init_avx512_float(struct pn_kernels *k);
 void pn__init_avx512_bf16(struct pn_kernels *k);
 void pn__init_avx512_attention(struct pn_kernels *k);
 void pn__init_avx512_k(struct pn_kernels *k);
+void pn__init_avx512_unit32(struct pn_kernels *k);
+void pn__init_avx512_unit256(struct pn_kernels *k);
 
 #endif

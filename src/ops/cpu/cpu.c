@@ -33,7 +33,8 @@ static bool cpu_has(enum pn_isa isa) {
         return true;
 #if defined(__x86_64__)
     case PN_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("bmi2") && has_f16c();
     case PN_ISA_AVX512:
         return cpu_has(PN_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -192,6 +192,12 @@ struct pn_kernels {
      * p + bias or a weight isn't finite. */
     bool (*route)(const struct pn_router *r, float *logits, int32_t *ids, float *weights);
 
+    /* Logits on the host. The first greatest one's index; -1 when one is NaN or +inf, or all are
+     * -inf. And the sum of exp((x - max) * by) in double, element i in lane i mod 16, then the
+     * tree of lane order. */
+    int64_t (*best)(const float *x, uint32_t n);
+    double (*sum_exp)(const float *x, uint32_t n, float max, double by);
+
     /* One head; table is cos, sin of dim_n / 2 pairs:
      * x0 = fmaf(x0, cos, -(x1 * sin)), x1 = fmaf(x0, sin, x1 * cos). */
     void (*rope)(float *x, const float *table, uint32_t dim_n, bool neox);
@@ -223,6 +229,7 @@ void PN_K(init_matmul)(struct pn_kernels *k);
 void PN_K(init_attention)(struct pn_kernels *k);
 void PN_K(init_norm)(struct pn_kernels *k);
 void PN_K(init_act)(struct pn_kernels *k);
+void PN_K(init_logits)(struct pn_kernels *k);
 void PN_K(init_rope)(struct pn_kernels *k);
 void PN_K(init_recurrent)(struct pn_kernels *k);
 void PN_K(init_route)(struct pn_kernels *k);

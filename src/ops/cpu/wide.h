@@ -16,6 +16,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 void PN_K(init_wide_act)(struct pn_kernels *k);
+void PN_K(init_wide_logits)(struct pn_kernels *k);
 void PN_K(init_wide_norm)(struct pn_kernels *k);
 void PN_K(init_wide_quant)(struct pn_kernels *k);
 void PN_K(init_wide_recurrent)(struct pn_kernels *k);
@@ -119,6 +120,19 @@ INLINE struct w16 w16_of_halves(__m256i h) {
 INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w16 no) {
     return (struct w16){
         _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ), no.v, yes.v)};
+}
+
+INLINE struct w16 w16_max(struct w16 a, struct w16 b) {
+    return (struct w16){_mm512_max_ps(a.v, b.v)};
+}
+
+/* Bit j: a < b in lane j. */
+INLINE uint32_t w16_less(struct w16 a, struct w16 b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ);
+}
+
+INLINE void d8_store(double *p, struct d8 x) {
+    _mm512_storeu_pd(p, x.v);
 }
 
 INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
@@ -291,6 +305,22 @@ INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w
     for (int i = 0; i < 2; i++)
         out.v[i] = _mm256_blendv_ps(no.v[i], yes.v[i], _mm256_cmp_ps(a.v[i], b.v[i], _CMP_LE_OQ));
     return out;
+}
+
+INLINE struct w16 w16_max(struct w16 a, struct w16 b) {
+    return (struct w16){{_mm256_max_ps(a.v[0], b.v[0]), _mm256_max_ps(a.v[1], b.v[1])}};
+}
+
+/* Bit j: a < b in lane j. */
+INLINE uint32_t w16_less(struct w16 a, struct w16 b) {
+    int low = _mm256_movemask_ps(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_LT_OQ));
+    int high = _mm256_movemask_ps(_mm256_cmp_ps(a.v[1], b.v[1], _CMP_LT_OQ));
+    return (uint32_t)(low | high << 8);
+}
+
+INLINE void d8_store(double *p, struct d8 x) {
+    _mm256_storeu_pd(p, x.v[0]);
+    _mm256_storeu_pd(p + 4, x.v[1]);
 }
 
 INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
