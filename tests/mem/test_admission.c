@@ -258,6 +258,50 @@ static void test_cost(void **state) {
 
 /* The general form, with an answer: the longest prompt for any amount of memory, and never less of
  * it for more. */
+/* The most that is held at any step, by walking all of them. */
+static uint64_t walk(const pn_admit_cost *c, uint64_t n_prompt, uint64_t n_new) {
+    uint64_t most = 0;
+    for (uint64_t pos = 0; pos < n_prompt + n_new;) {
+        uint64_t n = pos < n_prompt ? n_prompt - pos : 1;
+        if (n > c->kv[0].step_tokens && pos < n_prompt) n = c->kv[0].step_tokens;
+        uint64_t bytes = 0;
+        for (int i = 0; i < 3; i++) {
+            uint64_t w = c->kv[i].window;
+            uint64_t first = w && pos + 1 > w ? (pos + 1 - w) / 64 : 0;
+            bytes += ((pos + n + 63) / 64 - first) * c->kv[i].page_bytes;
+        }
+        if (bytes > most) most = bytes;
+        pos += n;
+    }
+    return most;
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    static const uint32_t windows[] = {1, 8, 64, 65, 100, 1000};
+    static const uint32_t steps[] = {1, 7, 64, 96, 256};
+    static const int prompts[] = {0, 1, 63, 64, 65, 256, 300, 511, 512, 700, 1500, 2049};
+    static const int news[] = {0, 1, 5, 64, 130, 900};
+    for (size_t w = 0; w < PN_ARRAY_N(windows); w++) {
+        for (size_t k = 0; k < PN_ARRAY_N(steps); k++) {
+            pn_admit_cost c = {.kv = {{1000, 64, 0, 0, steps[k]},
+                                      {300, 64, 0, windows[w], steps[k]},
+                                      {70, 64, 0, 17, steps[k]}}};
+            for (size_t i = 0; i < PN_ARRAY_N(prompts) * PN_ARRAY_N(news); i++) {
+                int n_prompt = prompts[i % PN_ARRAY_N(prompts)];
+                int n_new = news[i / PN_ARRAY_N(prompts)];
+                pn_admit_bytes b;
+                assert_int_equal(pn_admit_cost_bytes(&c, n_prompt, n_new, &b), 0);
+                uint64_t want = walk(&c, (uint64_t)n_prompt, (uint64_t)n_new);
+                if (b.kv == want) continue;
+                fail_msg("window %u, steps of %u, %d + %d tokens: %llu, walked %llu", windows[w],
+                         steps[k], n_prompt, n_new, (unsigned long long)b.kv,
+                         (unsigned long long)want);
+            }
+        }
+    }
+}
+
 static void test_request_cost(void **state) {
     (void)state;
     pn_admit_result r;
@@ -326,17 +370,12 @@ static void test_from_watch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_host_path),
-        cmocka_unit_test(test_page),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_gpu_resident),
-        cmocka_unit_test(test_stall_guard),
-        cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_cost),
-        cmocka_unit_test(test_request_cost),
-        SIM(test_from_watch),
+        cmocka_unit_test(test_peak),         cmocka_unit_test(test_host_path),
+        cmocka_unit_test(test_page),         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_gpu_resident), cmocka_unit_test(test_stall_guard),
+        cmocka_unit_test(test_dies),         cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_cost),         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_request_cost), SIM(test_from_watch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,9 +246,42 @@ static int file_beside(void) {
     return 0;
 }
 
+static uint64_t headroom_now(void) {
+    pn_ledger_sample(NULL);
+    return pn_ledger_headroom(PN_DOMAIN_RLIMIT);
+}
+
+/* Address space that is there before its bytes are reserved doesn't count twice, and what is
+ * committed in it is its payer's. */
+static int space_beside(void) {
+    struct pn_block b;
+    pn_booking payer;
+    uint64_t before = headroom_now();
+    CHECK(pn__space_new(PN_OWNER_KV, 64 * MIB, &detail, &b) == 0);
+    uint64_t mapped = headroom_now();
+    CHECK(mapped + MIB > before && mapped < before + MIB);
+    CHECK(pn_ledger_reserve(PN_PLACE_HOST, PN_OWNER_KV, 32 * MIB, &payer, &detail) == 0);
+    CHECK(pn__space_commit(&b, 16 * MIB, 32 * MIB, &payer) == 0);
+    CHECK(payer.committed_bytes == 32 * MIB);
+    b.data[16 * MIB] = b.data[48 * MIB - 1] = 7;
+    uint64_t taken = headroom_now();
+    CHECK(taken + 33 * MIB > before && taken < before - 31 * MIB);
+    CHECK(pn__space_commit(&b, 0, MIB, &payer) == PN_E_INVALID);
+    CHECK(pn__space_uncommit(&b, 16 * MIB, 16 * MIB, &payer) == 0);
+    CHECK(payer.committed_bytes == 16 * MIB && b.data[16 * MIB] == 0);
+    CHECK(pn__space_uncommit(&b, 32 * MIB, 16 * MIB, &payer) == 0);
+    CHECK(pn__space_uncommit(&b, 0, MIB, &payer) == PN_E_INVALID);
+    CHECK(pn_ledger_release(&payer) == 0);
+    pn__block_free(&b);
+    uint64_t after = headroom_now();
+    CHECK(after + MIB > before && after < before + MIB);
+    return 0;
+}
+
 static int body_limit_as(void) {
     int rc = limited(RLIMIT_AS, "VmSize");
-    return rc ? rc : file_beside();
+    if (rc == 0) rc = file_beside();
+    return rc ? rc : space_beside();
 }
 
 static int body_limit_data(void) {
@@ -262,6 +295,21 @@ static void test_limits_of_the_process(void **state) {
     in_child(body_limit_data);
 }
 
+static void test_space(void **state) {
+    (void)state;
+    struct pn_block b;
+    pn_booking none = {0};
+    struct pn_detail d;
+    assert_int_equal(pn__space_new(PN_OWNER_KV, 0, &d, &b), 0);
+    assert_null(b.data);
+    assert_int_equal(pn__space_new(PN_OWNER_KV, 1, &d, &b), 0);
+    assert_int_equal(b.bytes, pn__system_page());
+    assert_int_equal(pn__space_commit(&b, 0, b.bytes, &none), PN_E_INVALID);
+    pn__block_free(&b);
+    assert_int_equal(pn__space_new(PN_OWNER_KV, UINT64_MAX, &d, &b), PN_E_NOMEM);
+    assert_null(b.data);
+}
+
 #define BOOKED(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -273,6 +321,7 @@ int main(void) {
         BOOKED(test_refused_by_the_ledger),
         BOOKED(test_refused_by_the_system),
         BOOKED(test_limits_of_the_process),
+        BOOKED(test_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
