@@ -228,7 +228,6 @@ static void say_why(const struct pn_conversation *c) {
 int pn__conversation_say(struct pn_conversation *c, const char *text, size_t len,
                          struct pn_detail *d) {
     struct pn_answer *a = c->answer;
-    uint32_t ctx = pn_engine_plan_used(a->engine)->ctx;
     int64_t most = pn__set_int(c->s, PN_SET_PREDICT);
     uint32_t kept = 0;
     int rc = add(c, message_of("user", text, len), d);
@@ -241,12 +240,10 @@ int pn__conversation_say(struct pn_conversation *c, const char *text, size_t len
     }
     a->think_end = c->marks.end;
     rc = pn__answer_ask(a, c->session, kept, c->prompt.ids + kept, (uint32_t)c->prompt.n - kept,
-                        most > 0 ? (uint32_t)most : ctx + 1, d);
+                        most > 0 ? (uint32_t)most : PN_NEW_OPEN, d);
     if (rc == 0) rc = remember(c, d);
-    if (rc == 0 && a->tokens.n)
-        rc = add_answer(c, d);
-    else
-        take_back_last(c);
+    if (rc == 0 && a->tokens.n) rc = add_answer(c, d);
+    if (rc || a->tokens.n == 0) take_back_last(c);
     if (rc == 0) rc = pn__answer_report(a, d);
     if (rc == 0) say_why(c);
     return rc;

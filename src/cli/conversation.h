@@ -33,8 +33,8 @@ void pn__conversation_deinit(struct pn_conversation *c);
 
 /* Says `text` and lets the model answer. Errors after which the conversation is as before and goes
  * on: PN_E_INVALID (the template refuses, or fails), PN_E_CONTEXT (the message is longer than the
- * context). After others it can't. When Ctrl-C came before the first word, the message is taken
- * back. */
+ * context), those that pass (no memory for it now). After others it can't. When Ctrl-C came before
+ * the first word, the message is taken back. */
 int pn__conversation_say(struct pn_conversation *c, const char *text, size_t len,
                          struct pn_detail *d) PN_MUST_CHECK;
 

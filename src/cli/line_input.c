@@ -134,6 +134,8 @@ static int next_edited(struct pn_lines *l, const char **line, size_t *len, struc
     int n = 0;
     pn__interrupt_clear();
     locale_t before = uselocale(l->utf8);
+    /* libedit would do so only after it has shown the prompt: a Ctrl-D between would be lost. */
+    el_set(l->edit, EL_PREP_TERM, 1);
     const char *got = el_gets(l->edit, &n);
     size_t got_n = got && n > 0 ? (size_t)n : 0;
     if (got_n > 0 && got[got_n - 1] == '\n') got_n--;

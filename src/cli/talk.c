@@ -43,9 +43,10 @@ static enum talk_command command_of(const char *line, size_t len, const char **n
 
 /* ---- a conversation ---- */
 
-/* Errors of one turn; after the others the engine or the output is gone. */
+/* Errors of one turn, and those that pass (no memory for it now); after the others the engine or
+ * the output is gone. */
 static bool can_go_on(int rc) {
-    return rc == PN_E_INVALID || rc == PN_E_CONTEXT;
+    return rc == PN_E_INVALID || rc == PN_E_CONTEXT || pn_err_retryable(rc);
 }
 
 static int chat_line(struct pn_conversation *c, bool edited, const char *line, size_t len,
