@@ -121,7 +121,7 @@ static const struct {
     {{.key = "llama.rope.dimension_count", .u32 = 10},
      PN_E_FORMAT,
      {"dimension_count is 10", "key length 8"}},
-    {{.key = "llama.expert_count", .u32 = 4}, PN_E_UNSUPPORTED, {"mixture of 4 experts"}},
+    {{.key = "llama.expert_count", .u32 = 4}, PN_E_FORMAT, {"llama.expert_used_count", "missing"}},
     {{.key = "llama.nextn_predict_layers", .u32 = 2},
      PN_E_FORMAT,
      {"nextn_predict_layers is 2 of 2 blocks"}},
