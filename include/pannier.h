@@ -72,8 +72,22 @@ struct pn_plan_part {
     uint64_t bytes; /* exactly what is reserved when this plan is carried out */
 };
 
+/* The cache of the layers of one kind: "full" and "window" hold keys and values, "latent" one row a
+ * token for all heads. layer_n 0: the model has none. The part "kv" is the sum over kinds of slots
+ * times page_n times page_bytes. */
+#define PN_PLAN_PAGES_N 3
+struct pn_plan_pages {
+    const char *kind;
+    uint32_t layer_n;
+    uint32_t window;      /* tokens that a layer looks back, itself included; 0: all */
+    uint64_t token_bytes; /* of one token in all layers of the kind */
+    uint64_t page_bytes;  /* of 64 tokens, rounded up to the system's page */
+    uint32_t page_n;      /* of a slot, at most */
+};
+
 struct pn_plan {
     struct pn_plan_part parts[PN_PLAN_PART_N];
+    struct pn_plan_pages pages[PN_PLAN_PAGES_N];
     uint64_t total_bytes;        /* of all parts */
     uint64_t host_bytes;         /* of those that a domain can refuse */
     uint64_t file_weights_bytes; /* of the tensors that run, in the file */

@@ -21,6 +21,16 @@ static void print_text(const struct pn_plan *p) {
     }
     printf("%-10s %-8s %14llu %11.1f\n", "total", "", (unsigned long long)p->total_bytes,
            mib(p->total_bytes));
+    printf("\n%-10s %-8s %6s %14s %14s %12s\n", "cache", "layers", "back", "bytes/token",
+           "bytes/page", "pages/slot");
+    for (int i = 0; i < PN_PLAN_PAGES_N; i++) {
+        const struct pn_plan_pages *k = &p->pages[i];
+        char back[16] = "all";
+        if (k->layer_n == 0) continue;
+        if (k->window) snprintf(back, sizeof back, "%u", k->window);
+        printf("%-10s %-8u %6s %14llu %14llu %12u\n", k->kind, k->layer_n, back,
+               (unsigned long long)k->token_bytes, (unsigned long long)k->page_bytes, k->page_n);
+    }
     printf("\ncontext    %u tokens (trained for %u, longest that fits %u)\n", p->ctx, p->ctx_train,
            p->ctx_fit);
     printf("slots      %u (most that fit with this context %u)\n", p->slots, p->slots_fit);
@@ -53,17 +63,32 @@ static json_t *parts_json(const struct pn_plan *p) {
     return parts;
 }
 
+static json_t *pages_json(const struct pn_plan *p) {
+    json_t *pages = json_array();
+    for (int i = 0; i < PN_PLAN_PAGES_N && pages; i++) {
+        const struct pn_plan_pages *k = &p->pages[i];
+        if (k->layer_n == 0) continue;
+        json_array_append_new(pages, json_pack("{s:s, s:i, s:i, s:I, s:I, s:i}", "kind", k->kind,
+                                               "layers", (int)k->layer_n, "window", (int)k->window,
+                                               "token_bytes", (json_int_t)k->token_bytes,
+                                               "page_bytes", (json_int_t)k->page_bytes,
+                                               "pages_per_slot", (int)k->page_n));
+    }
+    return pages;
+}
+
 static int print_json(const struct pn_plan *p, struct pn_detail *d) {
     json_t *j = json_pack(
         "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:[], s:i, s:I, "
-        "s:o}",
+        "s:o, s:o}",
         "fits", p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes",
         (json_int_t)p->host_bytes, "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train",
         (int)p->ctx_train, "ctx_fit", (int)p->ctx_fit, "slots_fit", (int)p->slots_fit, "kv",
         kv_names[p->kv], "weights", weights_names[p->weights], "weights_why", p->weights_why,
         "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain, "lacking_bytes",
         (json_int_t)p->lacking_bytes, "dies", "unused_blocks", (int)p->unused_blocks,
-        "unused_bytes", (json_int_t)p->unused_bytes, "parts", parts_json(p));
+        "unused_bytes", (json_int_t)p->unused_bytes, "parts", parts_json(p), "pages",
+        pages_json(p));
     return pn__print_json(j, d);
 }
 

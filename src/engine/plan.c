@@ -175,6 +175,7 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
         .row_max = s->row_max,
         .col_max = pn__model_col_max(&f->h),
         .dim_max = pn__model_dim_max(&f->h),
+        .head_col_max = pn__model_head_col_max(&f->h),
     };
     s->cpu.pin = o->pin == PN_PIN_ON ||
                  (o->pin == PN_PIN_AUTO && s->cpu.thread_n == pn__cpu_resolve_threads(0));
@@ -196,7 +197,7 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
         s->kv.kinds[kind] = (struct pn_page_spec){
             .layer_n = pn__model_kind_n(&f->h, (enum pn_page_kind)kind),
             .window = kind == PN_PAGE_WINDOW ? f->h.window : 0,
-            .shape = {.head_n = f->h.kv_head_n, .k_dim = f->h.k_dim, .v_dim = f->h.v_dim},
+            .shape = pn__model_kv_shape(&f->h),
             .format = (enum pn_kv_format)kv,
         };
     }
@@ -207,6 +208,24 @@ static void set_part(struct pn_plan *p, enum part_i i, const char *name, enum pn
                      uint64_t bytes) {
     p->parts[i] =
         (struct pn_plan_part){.name = name, .owner = owner, .place = PN_PLACE_HOST, .bytes = bytes};
+}
+
+static void set_pages(struct pn_plan *p, const struct pn_kv_spec *kv) {
+    static const char *const names[PN_PLAN_PAGES_N] = {"full", "window", "latent"};
+    _Static_assert(PN_PLAN_PAGES_N == PN_PAGE_KIND_N, "the header's number of kinds");
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        const struct pn_page_spec *spec = &kv->kinds[kind];
+        const struct pn_kv_shape *shape = &spec->shape;
+        uint64_t head = pn__kv_row_bytes(spec->format, shape->k_dim);
+        if (!shape->v_in_k) head += pn__kv_row_bytes(spec->format, shape->v_dim);
+        p->pages[kind] =
+            (struct pn_plan_pages){.kind = names[kind],
+                                   .layer_n = spec->layer_n,
+                                   .window = spec->window,
+                                   .token_bytes = spec->layer_n * shape->head_n * head,
+                                   .page_bytes = pn__page_bytes(spec),
+                                   .page_n = pn__page_max(kv, (enum pn_page_kind)kind)};
+    }
 }
 
 /* What a limit on address space leaves, in which mapped files count too. */
@@ -238,6 +257,7 @@ static int size_parts(const struct model_file *f, const struct pn_engine_options
     set_part(p, PART_STATE, "state", PN_OWNER_STATE, state_bytes);
     set_part(p, PART_WORK, "work", PN_OWNER_SCRATCH, page_up(count.used_bytes));
     set_part(p, PART_BACKEND, "backend", PN_OWNER_SCRATCH, page_up(pn__cpu_scratch_bytes(&s->cpu)));
+    set_pages(p, &s->kv);
     p->ctx = ctx;
     p->slots = slots;
     p->weights = weights;

@@ -41,6 +41,14 @@ int pn__bind_ffn(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b
     return rc;
 }
 
+void pn__layout_ffn(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
+                    struct pn_work *w) {
+    uint32_t ff = h->ff.value > h->moe.shared_ff ? h->ff.value : h->moe.shared_ff;
+    w->ff_gate = pn__mat_take(a, row_max, ff);
+    w->ff_up = pn__mat_take(a, row_max, ff);
+    pn__layout_moe(h, row_max, a, w);
+}
+
 void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
                         struct pn_work *w) {
     w->x = pn__mat_take(a, row_max, h->embd);
@@ -50,10 +58,7 @@ void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_
     w->k = pn__mat_take(a, row_max, (uint64_t)h->kv_head_n * h->k_dim);
     w->v = pn__mat_take(a, row_max, (uint64_t)h->kv_head_n * h->v_dim);
     w->attn = pn__mat_take(a, row_max, (uint64_t)h->head_n * h->v_dim);
-    uint32_t ff = h->ff.value > h->moe.shared_ff ? h->ff.value : h->moe.shared_ff;
-    w->ff_gate = pn__mat_take(a, row_max, ff);
-    w->ff_up = pn__mat_take(a, row_max, ff);
-    pn__layout_moe(h, row_max, a, w);
+    pn__layout_ffn(h, row_max, a, w);
     w->rope = pn__mat_take(a, row_max, h->rope.dim_n);
     if (h->window != 0) w->rope_local = pn__mat_take(a, row_max, h->rope_local.dim_n);
 }

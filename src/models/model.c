@@ -5,8 +5,9 @@
 #include <string.h>
 
 static const struct pn_family *const families[] = {
-    &pn__family_llama,  &pn__family_qwen2, &pn__family_qwen3,    &pn__family_gemma3,
-    &pn__family_qwen35, &pn__family_olmoe, &pn__family_qwen3moe, &pn__family_qwen35moe,
+    &pn__family_llama,  &pn__family_qwen2,     &pn__family_qwen3,    &pn__family_gemma3,
+    &pn__family_qwen35, &pn__family_olmoe,     &pn__family_qwen3moe, &pn__family_qwen35moe,
+    &pn__family_gptoss, &pn__family_deepseek2,
 };
 
 int pn__family_find(const struct pn_gguf *g, struct pn_detail *d, const struct pn_family **out) {
@@ -52,6 +53,7 @@ bool pn__layer_recurrent(const struct pn_hparams *h, uint32_t layer_i) {
 }
 
 enum pn_page_kind pn__layer_kind(const struct pn_hparams *h, uint32_t layer_i) {
+    if (h->latent_dim) return PN_PAGE_LATENT;
     bool full = h->window == 0 || (layer_i + 1) % h->window_period == 0;
     return full ? PN_PAGE_FULL : PN_PAGE_WINDOW;
 }
@@ -87,10 +89,21 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
+struct pn_kv_shape pn__model_kv_shape(const struct pn_hparams *h) {
+    return (struct pn_kv_shape){
+        .head_n = h->kv_head_n, .k_dim = h->k_dim, .v_dim = h->v_dim, .v_in_k = h->latent_dim != 0};
+}
+
 uint32_t pn__model_col_max(const struct pn_hparams *h) {
-    uint32_t n = max_u32(max_u32(h->embd, h->ff.value), h->head_n * h->v_dim);
+    uint32_t out_dim = h->latent_dim ? h->head_v_dim : h->v_dim;
+    uint32_t n = max_u32(max_u32(h->embd, h->ff.value), h->head_n * out_dim);
     if (h->moe.expert_n.value) n = max_u32(n, max_u32(h->moe.ff.value, h->moe.shared_ff));
+    n = max_u32(max_u32(n, h->q_rank), pn__model_head_col_max(h));
     return max_u32(n, h->lin_v_head_n * h->lin_dim);
+}
+
+uint32_t pn__model_head_col_max(const struct pn_hparams *h) {
+    return max_u32(h->nope_dim, h->latent_dim);
 }
 
 uint32_t pn__model_dim_max(const struct pn_hparams *h) {

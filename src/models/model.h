@@ -64,6 +64,13 @@ struct pn_hparams {
     uint32_t lin_k_head_n;
     uint32_t lin_v_head_n;
     uint32_t lin_dim; /* of a key and of a value head */
+
+    /* latent attention (deepseek2); latent_dim 0: none. kv_head_n is 1, k_dim a token's row in the
+     * cache (the latent, then rope.dim_n values for the position), v_dim the latent. */
+    uint32_t latent_dim;
+    uint32_t q_rank;     /* queries through so many values; 0: straight */
+    uint32_t nope_dim;   /* of a head's query, what meets the latent; rope.dim_n more follow */
+    uint32_t head_v_dim; /* of a head's output */
 };
 
 /* Weights and vectors of one block; what a family doesn't use is zero. */
@@ -82,6 +89,12 @@ struct pn_layer {
     const float *router_bias;   /* [expert_n] */
     struct pn_weight shared_gate, shared_up, shared_down;
     struct pn_weight shared_in; /* [1, embd] its sigmoid scales the shared expert */
+
+    struct pn_weight q_a;            /* latent attention: l.q is from q_rank then, l.k the row */
+    struct pn_head_weights k_b, v_b; /* into the latent space and out of it */
+    bool k_b_across;                 /* k_b is that of a fused file: to be applied transposed */
+    const float *q_a_norm;           /* [q_rank] */
+    const float *kv_a_norm;          /* [latent_dim] */
 
     struct pn_weight lin_qkv, lin_z, lin_beta, lin_alpha, lin_out;
     const float *conv;     /* [channels, conv_kernel] */
@@ -127,7 +140,10 @@ struct pn_work {
     struct pn_mat q;      /* [row_max, heads of q; twice that where q carries a gate] */
     struct pn_mat k;
     struct pn_mat v;
-    struct pn_mat attn; /* [row_max, head_n * v_dim] */
+    struct pn_mat attn;     /* [row_max, head_n * v_dim] */
+    struct pn_mat q_low;    /* [row_max, q_rank] */
+    struct pn_mat q_latent; /* [row_max, head_n * k_dim] */
+    struct pn_mat head_v;   /* [row_max, head_n * head_v_dim] */
     struct pn_mat ff_gate;
     struct pn_mat ff_up;
     struct pn_mat router;    /* [row_max, experts] logits */
@@ -179,9 +195,13 @@ enum pn_page_kind pn__layer_kind(const struct pn_hparams *h, uint32_t layer_i);
 /* Attention layers of a kind; bytes of recurrent state of one sequence. */
 uint32_t pn__model_kind_n(const struct pn_hparams *h, enum pn_page_kind kind);
 uint64_t pn__model_state_bytes(const struct pn_hparams *h);
-/* Longest matmul input and longest head, for the backend's scratch. */
+/* What one layer stores of a token. */
+struct pn_kv_shape pn__model_kv_shape(const struct pn_hparams *h);
+/* Longest matmul input, longest head, and longest input of a head's own matrix, for the backend's
+ * scratch. */
 uint32_t pn__model_col_max(const struct pn_hparams *h);
 uint32_t pn__model_dim_max(const struct pn_hparams *h);
+uint32_t pn__model_head_col_max(const struct pn_hparams *h);
 /* Experts of a layer; 0: it is dense. */
 uint32_t pn__layer_expert_n(const struct pn_hparams *h, uint32_t layer_i);
 
@@ -272,6 +292,9 @@ void pn__layout_qwen35(const struct pn_hparams *h, uint32_t row_max, struct pn_a
 void pn__layer_qwen35(const struct pn_model *m, const struct pn_layer *l, struct pn_step *s,
                       const struct pn_batch *b, const struct pn_work *w);
 
+/* Of any layer's feed-forward, dense or a mixture. */
+void pn__layout_ffn(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
+                    struct pn_work *w);
 void pn__layout_decoder(const struct pn_hparams *h, uint32_t row_max, struct pn_arena *a,
                         struct pn_work *w);
 /* The block of llama, qwen2, qwen3 and gemma3: attention and feed-forward, each behind a norm, with
@@ -296,5 +319,7 @@ extern const struct pn_family pn__family_qwen35;
 extern const struct pn_family pn__family_qwen3moe;
 extern const struct pn_family pn__family_olmoe;
 extern const struct pn_family pn__family_qwen35moe;
+extern const struct pn_family pn__family_gptoss;
+extern const struct pn_family pn__family_deepseek2;
 
 #endif

@@ -123,12 +123,13 @@ const char *pn__isa_name(enum pn_isa isa);
 enum pn_isa pn__isa_best(enum pn_isa limit);
 
 struct pn_cpu_config {
-    uint32_t thread_n; /* 0: one for each CPU in the affinity mask */
-    enum pn_isa isa;   /* must be available, see pn__isa_best */
-    uint32_t row_max;  /* most rows of a batch */
-    uint32_t col_max;  /* longest row of a matmul's input */
-    uint32_t dim_max;  /* longest head */
-    bool pin;          /* bind each worker thread to a CPU, where the system allows it */
+    uint32_t thread_n;     /* 0: one for each CPU in the affinity mask */
+    enum pn_isa isa;       /* must be available, see pn__isa_best */
+    uint32_t row_max;      /* most rows of a batch */
+    uint32_t col_max;      /* longest row of a matmul's input */
+    uint32_t dim_max;      /* longest head */
+    uint32_t head_col_max; /* longest input of a head's own matrix; 0: there are none */
+    bool pin;              /* bind each worker thread to a CPU, where the system allows it */
 
     /* Mixtures of experts; all 0: none. */
     uint32_t expert_max;    /* most experts of a layer */
@@ -212,6 +213,25 @@ struct pn_matmul {
 };
 #define PN_MATMUL_MAX 8
 void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *parts, uint32_t n);
+
+/* A matrix for each head, all of one type and shape: head h's starts h * head_bytes behind head
+ * 0's.
+ */
+struct pn_head_weights {
+    struct pn_weight w; /* head 0's */
+    uint64_t head_bytes;
+    const float *scales; /* [head_n] in place of w.scale, or NULL */
+};
+/* out[r, h] = W_h x[r, h]; x.dim == w.col_n, out.dim == w.row_n. */
+void pn__op_matmul_heads(struct pn_step *s, struct pn_heads x, const struct pn_head_weights *w,
+                         struct pn_heads out);
+/* The transposed: out[r, h] = x[r, h] W_h; x.dim == w.row_n, out.dim == w.col_n. x and the weights
+ * as floats: out_c = fma(x_i, W_ic, out_c), i ascending from 0, then times w.scale. */
+void pn__op_matmul_heads_t(struct pn_step *s, struct pn_heads x, const struct pn_head_weights *w,
+                           struct pn_heads out);
+
+/* out = x, of the same shape. */
+void pn__op_copy_heads(struct pn_step *s, struct pn_heads x, struct pn_heads out);
 
 /* x += y. */
 void pn__op_add(struct pn_step *s, struct pn_mat x, struct pn_mat y);

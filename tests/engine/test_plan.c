@@ -98,8 +98,10 @@ static void too_small(void **state) {
 static void bytes_are_exact(void **state) {
     (void)state;
     static const char *const names[] = {
-        "llama-gqa", "llama-tied-hd24", "llama-ropefreqs", "llama-yarn", "qwen2",          "qwen3",
-        "gemma3",    "gemma3-27b",      "qwen35",          "qwen35-mtp", "wide-llama-q4_0"};
+        "llama-gqa", "llama-tied-hd24", "llama-ropefreqs", "llama-yarn",
+        "qwen2",     "qwen3",           "gemma3",          "gemma3-27b",
+        "qwen35",    "qwen35-mtp",      "wide-llama-q4_0", "olmoe",
+        "qwen3moe",  "gpt-oss",         "deepseek2",       "deepseek2-lite"};
     static const struct {
         uint32_t ctx;
         uint32_t slots;

@@ -148,20 +148,28 @@ static void layout_moe(struct pn_arena *a, const struct pn_cpu_config *c,
     m->up = pn__arena_take(a, ff_n, sizeof *m->up);
 }
 
-/* The same walk counts and hands out. `slots` is NULL when counting. */
-static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
-                   struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_thread_slot *slots) {
-    uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
-    uint64_t tiled_rows = ((uint64_t)c->row_max + PN_TILE - 1) / PN_TILE * PN_TILE;
+/* Memory for row_n prepared rows of col_n values, of any kind. */
+static void layout_acts(struct pn_arena *a, uint64_t row_n, uint64_t col_n, struct pn_acts *acts) {
+    uint64_t wide_n = (col_n + 31) / 32 * 32;
+    uint64_t tiled_rows = (row_n + PN_TILE - 1) / PN_TILE * PN_TILE;
     uint64_t value_n;
     if (pn__mul_u64(wide_n, tiled_rows, &value_n)) a->overflow = true;
-    bool panels = c->isa == PN_ISA_AVX2 || c->isa == PN_ISA_AVX512;
-    uint64_t panel_bytes = panels ? panel_size(wide_n) : 0;
-
+    *acts = (struct pn_acts){0};
+    if (value_n == 0) return;
     acts->q = pn__arena_take(a, value_n, sizeof *acts->q);
     acts->d = pn__arena_take(a, value_n / 32, sizeof *acts->d);
     acts->sums = pn__arena_take(a, value_n / PN_ACT_SUM_LEN, sizeof *acts->sums);
     acts->bf = pn__arena_take(a, value_n, sizeof *acts->bf);
+}
+
+/* The same walk counts and hands out. `slots` is NULL when counting. */
+static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
+                   struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_thread_slot *slots) {
+    uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
+    bool panels = c->isa == PN_ISA_AVX2 || c->isa == PN_ISA_AVX512;
+    uint64_t panel_bytes = panels ? panel_size(wide_n) : 0;
+
+    layout_acts(a, c->row_max, c->col_max, acts);
     layout_moe(a, c, moe);
 
     for (uint32_t i = 0; i < thread_n; i++) {
@@ -170,6 +178,7 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
         t.rows = pn__arena_take(a, wide_n * PN_MM_ROWS, sizeof(float));
         t.panel = panel_bytes ? pn__arena_take(a, panel_bytes, 1) : NULL;
         t.panel_bytes = panel_bytes;
+        layout_acts(a, c->row_max, c->head_col_max, &t.head_acts);
         t.k_row = pn__arena_take(a, c->dim_max, sizeof(float));
         t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
         t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
@@ -195,6 +204,9 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     if (config->row_max == 0 || config->col_max == 0 || config->dim_max == 0)
         return pn__fail(d, PN_E_INVALID, "backend for %u rows of %u values, heads of %u",
                         config->row_max, config->col_max, config->dim_max);
+    if (config->head_col_max > config->col_max)
+        return pn__fail(d, PN_E_INVALID, "backend for rows of %u values, a head's of %u",
+                        config->col_max, config->head_col_max);
     if (config->top_k_max > PN_TOP_K_MAX || config->expert_max > PN_EXPERT_MAX ||
         (config->expert_max == 0) != (config->top_k_max == 0) ||
         (config->expert_max == 0) != (config->expert_ff_max == 0))

@@ -82,10 +82,11 @@ struct pn_thread_scratch {
     float *rows;    /* [PN_MM_ROWS][col_max up to a multiple of 32] weight rows as floats */
     uint8_t *panel; /* [panel_bytes] unpacked weights; NULL at levels that use none */
     uint64_t panel_bytes;
-    float *k_row;    /* [dim_max] one K or V vector as floats */
-    float *scores;   /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
-    float *group_v;  /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
-    float *merged_v; /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
+    struct pn_acts head_acts; /* [row_max, head_col_max] one head's rows, prepared: memory only */
+    float *k_row;             /* [dim_max] one K or V vector as floats */
+    float *scores;            /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
+    float *group_v;           /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
+    float *merged_v;          /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
     float *expert_y; /* [expert_y_n] some output rows of the experts, before they are summed */
     uint64_t expert_y_n;
 };
