@@ -73,8 +73,9 @@ struct pn_plan_part {
 };
 
 /* The cache of the layers of one kind: "full" and "window" hold keys and values, "latent" one row a
- * token for all heads. layer_n 0: the model has none. The part "kv" is the sum over kinds of slots
- * times page_n times page_bytes. */
+ * token for all heads. layer_n 0: the model has none. The part "kv" is what the slots' pages take
+ * together, at most slots * page_n * page_bytes of each kind: a window is at its largest only
+ * before the rest is. */
 #define PN_PLAN_PAGES_N 3
 struct pn_plan_pages {
     const char *kind;

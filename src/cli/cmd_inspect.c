@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/inspect_cache.h"
 #include "cli/inspect_experts.h"
 #include "gguf/gguf.h"
 
@@ -221,6 +222,7 @@ static void print_head(const struct pn_gguf *g, const struct summary *sum) {
         printf("%-14s not given\n", "context");
     }
     print_experts(&sum->experts);
+    pn__print_cache(g);
 }
 
 static int print_all(const struct pn_gguf *g, const struct summary *sum, struct pn_detail *d) {
@@ -417,14 +419,14 @@ static json_t *json_experts(const struct pn_expert_sum *e) {
 
 static int print_json(const struct pn_gguf *g, const struct summary *sum, struct pn_detail *d) {
     uint64_t ctx = context_length(g);
-    json_t *all =
-        json_pack("{s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "architecture",
-                  json_named(g, "general.architecture"), "name", json_named(g, "general.name"),
-                  "files", json_files(g), "bytes", json_u64(sum->file_bytes), "version",
-                  (json_int_t)pn__gguf_version(g), "parameters", json_u64(sum->param_n),
-                  "context_length", ctx ? json_u64(ctx) : json_null(), "tensor_bytes",
-                  json_u64(sum->tensor_bytes), "experts", json_experts(&sum->experts), "types",
-                  json_types(sum), "metadata", json_metadata(g), "tensors", json_tensors(g));
+    json_t *all = json_pack(
+        "{s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "architecture",
+        json_named(g, "general.architecture"), "name", json_named(g, "general.name"), "files",
+        json_files(g), "bytes", json_u64(sum->file_bytes), "version",
+        (json_int_t)pn__gguf_version(g), "parameters", json_u64(sum->param_n), "context_length",
+        ctx ? json_u64(ctx) : json_null(), "tensor_bytes", json_u64(sum->tensor_bytes), "experts",
+        json_experts(&sum->experts), "cache", pn__cache_json(g), "types", json_types(sum),
+        "metadata", json_metadata(g), "tensors", json_tensors(g));
     if (!all) return pn__fail(d, PN_E_NOMEM, "no memory for the JSON text");
     int rc = json_dumpf(all, stdout, JSON_INDENT(2));
     json_decref(all);

@@ -296,6 +296,28 @@ class Memory(Cli):
         self.done(*args, "--ctx", "64", env={"PN_ROOT": root})
         self.done(*args, env={"PN_ROOT": root})  # without --ctx: what fits
 
+    def test_cache(self):
+        """By kind of layers, and the kinds together are the plan's part."""
+        for name, kinds in [("gpt-oss", {"full": 2 * 64, "window": 2 * 64}),
+                            ("deepseek2", {"latent": 4 * 64})]:
+            path = os.path.join(os.path.dirname(MODEL), name + ".gguf")
+            said = self.done("plan", path, "--json", "--ctx", "200", "--slots", "3", "--kv", "f16")
+            plan = json.loads(said.stdout)
+            pages = {k["kind"]: k for k in plan["pages"]}
+            self.assertEqual({k: v["token_bytes"] for k, v in pages.items()}, kinds)
+            self.assertEqual({k: v["window"] for k, v in pages.items()},
+                             {k: 16 if k == "window" else 0 for k in kinds})
+            parts = {p["name"]: p["bytes"] for p in plan["parts"]}
+            most = 3 * sum(k["page_bytes"] * k["pages_per_slot"] for k in pages.values())
+            (self.assertLessEqual if "window" in kinds else self.assertEqual)(parts["kv"], most)
+            shown = self.done("plan", path, "--ctx", "200").stdout.decode()
+            said = json.loads(self.done("inspect", path, "--json").stdout)["cache"]
+            self.assertEqual({k["kind"]: k["f16_bytes_per_token"] for k in said}, kinds)
+            for kind, total in kinds.items():
+                self.assertRegex(shown, r"\n%s +[0-9]+ +(all|16) +%d " % (kind, total))
+                self.assertRegex(self.done("inspect", path).stdout.decode(),
+                                 r"cache +%s: [0-9]+ layers, %d bytes a token" % (kind, total))
+
     def test_context_beyond_training(self):
         self.refused(ERROR, ["16777216", "4096", "llama.context_length"], "run", MODEL,
                      *MODEL_COMMANDS["run"], "--ctx", "16777216")
