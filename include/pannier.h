@@ -92,6 +92,7 @@ struct pn_plan {
     uint64_t total_bytes;        /* of all parts */
     uint64_t host_bytes;         /* of those that a domain can refuse */
     uint64_t file_weights_bytes; /* of the tensors that run, in the file */
+    uint64_t expert_bytes;       /* of them: experts' matrices; 0: no mixture of experts */
     uint32_t unused_blocks;      /* trailing blocks that are neither loaded nor planned */
     uint64_t unused_bytes;       /* their tensors' */
     uint32_t ctx;

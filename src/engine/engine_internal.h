@@ -52,6 +52,7 @@ struct model_file {
     uint64_t *places;      /* [tensor_n] */
     uint64_t copy_bytes;   /* of a copy, gaps included */
     uint64_t weight_bytes; /* of weight tensors, without gaps */
+    uint64_t expert_bytes; /* of them: experts' matrices */
     uint32_t expert_acts;  /* kinds of the experts' weights, see pn_cpu_config */
     uint64_t vector_bytes; /* of vectors as floats, each 64-aligned */
     uint32_t unused_blocks;

@@ -41,10 +41,11 @@ static int check_unused(struct model_file *f, struct pn_detail *d) {
 static void count_experts(struct model_file *f, const struct pn_model *m) {
     for (uint32_t i = 0; i < f->h.layer_n; i++) {
         const struct pn_experts *e = &m->layers[i].experts;
-        if (e->expert_n == 0) continue;
-        f->expert_acts |= 1u << pn__type_info(e->gate.w.type)->act;
-        f->expert_acts |= 1u << pn__type_info(e->up.w.type)->act;
-        f->expert_acts |= 1u << pn__type_info(e->down.w.type)->act;
+        const struct pn_weight *parts[] = {&e->gate.w, &e->up.w, &e->down.w};
+        for (size_t k = 0; k < PN_ARRAY_N(parts) && e->expert_n; k++) {
+            f->expert_acts |= 1u << pn__type_info(parts[k]->type)->act;
+            f->expert_bytes += e->expert_n * parts[k]->row_n * parts[k]->row_bytes;
+        }
     }
 }
 
@@ -356,6 +357,7 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     if (domain != PN_DOMAIN_NONE) pn_ledger_domain(domain, &view);
     memcpy(p->domain, view.name, sizeof p->domain);
     p->file_weights_bytes = f->weight_bytes;
+    p->expert_bytes = f->expert_bytes;
     p->unused_blocks = f->unused_blocks;
     p->unused_bytes = f->unused_bytes;
     p->ctx_train = f->h.ctx_train;

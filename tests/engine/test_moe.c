@@ -299,6 +299,26 @@ static void many_experts(void **state) {
     answer_free(&want);
 }
 
+/* The plan knows the experts' bytes, in one tensor or two, and blocks without them. */
+static void plan_counts_experts(void **state) {
+    (void)state;
+    struct spec s = {.expert_n = {4, 0, 17},
+                     .used_n = {1, 0, 17},
+                     .ff = {16, 40, 64},
+                     .lists = true,
+                     .favourite = -1};
+    uint64_t want = (4 * 16 + 17 * 64) * 3 * (uint64_t)EMBD * sizeof(float);
+    for (int fused = 0; fused < 2; fused++) {
+        struct pn_detail d = {{0}};
+        struct pn_plan p;
+        s.fused = fused;
+        write_model(&s);
+        struct pn_engine_options o = {.model_path = path, .threads = 1, .slots = 1};
+        PN_ASSERT_OK(pn_engine_plan(&o, &d, &p), &d);
+        assert_int_equal(p.expert_bytes, want);
+    }
+}
+
 /* ---- numbers that go wrong ---- */
 
 /* A router with a NaN in it: every request ends, with the block and the position, also one that
@@ -406,9 +426,13 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_expert_is_dense), cmocka_unit_test(fused_and_lists),
-        cmocka_unit_test(many_experts),        cmocka_unit_test(nan_in_router),
-        cmocka_unit_test(nan_beside_others),   cmocka_unit_test(refusals),
+        cmocka_unit_test(one_expert_is_dense),
+        cmocka_unit_test(fused_and_lists),
+        cmocka_unit_test(many_experts),
+        cmocka_unit_test(plan_counts_experts),
+        cmocka_unit_test(nan_in_router),
+        cmocka_unit_test(nan_beside_others),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -8,7 +8,8 @@
 static struct mem_tree tree;
 static char tiny_path[128];
 
-static const char *const families[] = {"llama-gqa", "gemma3", "qwen35", "gpt-oss", "deepseek2"};
+static const char *const families[] = {"llama-gqa", "gemma3",   "qwen35",       "gpt-oss",
+                                       "deepseek2", "qwen3moe", "qwen35moe-mtp"};
 
 static struct pn_engine_options options_for(const struct golden *g, uint32_t slots,
                                             uint32_t chunk) {
