@@ -590,11 +590,12 @@ typedef struct pn_admit_ticket {
     pn_booking way; /* KV of the oldest from n_tokens to its end; not the driver's to take from */
     pn_admit_cost cost;
     int n_prompt;
-    int n_tokens;   /* prompt and answer that are paid for */
-    int end_tokens; /* where it must end at the latest */
-    bool parked;    /* its last extension was refused; ask again later */
-    bool whole_way; /* reserved up to end_tokens, so extending it takes nothing more */
-    uint64_t order; /* admitted when: the oldest live ticket has the lowest; 0: none */
+    int n_tokens;    /* prompt and answer that are paid for */
+    int end_tokens;  /* where it must end at the latest, by what memory there was */
+    int want_tokens; /* where it would end with memory enough */
+    bool parked;     /* its last extension was refused; ask again later */
+    bool whole_way;  /* reserved up to end_tokens, so extending it takes nothing more */
+    uint64_t order;  /* admitted when: the oldest live ticket has the lowest; 0: none */
     struct pn_admit_ticket *next;
 } pn_admit_ticket;
 
@@ -623,7 +624,8 @@ int pn_admit_reserve(const pn_admit_cost *cost, int n_prompt, int n_new, int n_c
 
 /* Pays for one more page of answer (at most up to end_tokens). PN_E_NOFIT parks the ticket and
  * changes nothing else: asking again later may succeed. The oldest ticket's way to its end is
- * always reserved, so its extensions are never refused. PN_E_CONTEXT at the end. */
+ * always reserved, so its extensions are never refused. An end that had come nearer for want of
+ * memory moves on by a page if there is some now. PN_E_CONTEXT at the end. */
 int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d);
 
 /* Gives back what is left of it; the next oldest gets its way reserved, or is given an earlier end

@@ -330,10 +330,26 @@ static void shortened(void **state) {
     struct answer a;
     pn_engine *e = open_tiny(llama, 1);
     leave(cost_of(e, 10, 600));
-    ask(e, new_session(e), open_end, PN_STOP_MEMORY, &a);
+    pn_session *first = new_session(e);
+    ask(e, first, open_end, PN_STOP_MEMORY, &a);
+    pn_session_free(first);
     /* Room to the end of the page in which the 610th position lies. */
     assert_int_equal(a.token_n, 640 - 10 + 1);
     assert_string_equal(a.done.detail.text, "the request ends at 640 tokens");
+    answer_free(&a);
+
+    /* The same, but there is more again when it comes to that end: it goes on as if nothing had
+     * been. */
+    pn_session *s = new_session(e);
+    leave(cost_of(e, 10, 600));
+    struct pn_request r = open_end;
+    answer_init(&a, &r);
+    submit(s, r);
+    turn(e);
+    leave(1 << 20);
+    drive(e);
+    assert_int_equal(a.done.stop, PN_STOP_CONTEXT);
+    assert_int_equal(a.token_n, CTX - 10 + 1);
     answer_free(&a);
     pn_engine_free(e);
 }

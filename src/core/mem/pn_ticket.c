@@ -213,7 +213,7 @@ int pn_admit_reserve_for(const pn_admit_cost *cost, const pn_admit_ask *ask, pn_
     out->cost = *cost;
     out->n_prompt = n_prompt;
     out->n_tokens = n_prompt + paid;
-    out->end_tokens = end;
+    out->end_tokens = out->want_tokens = end;
     rc = book(&b, out);
     if (rc < 0) {
         memset(out, 0, sizeof *out);
@@ -249,6 +249,19 @@ static int pay_to(pn_admit_ticket *t, int to, uint64_t *need, struct pn_detail *
     return pn_ledger_grow(&t->kv, *need, d);
 }
 
+/* An end that is nearer than was asked for: a page more, if it can be had. Needs ticket_lock. */
+static int past_end(pn_admit_ticket *t, uint64_t *need, struct pn_detail *d) {
+    int end = t->end_tokens;
+    int to =
+        t->want_tokens - end > PN_ADMIT_PAGE_TOKENS ? end + PN_ADMIT_PAGE_TOKENS : t->want_tokens;
+    *need = kv_between(t, end, to);
+    if (to <= end || (*need && pn_ledger_grow(&t->kv, *need, NULL) < 0)) {
+        return pn__fail(d, PN_E_CONTEXT, "the request ends at %d tokens", end);
+    }
+    t->end_tokens = to;
+    return 0;
+}
+
 int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d) {
     int rc;
     uint64_t need = 0;
@@ -259,7 +272,8 @@ int pn_admit_extend(pn_admit_ticket *t, struct pn_detail *d) {
     if (t->order == 0) {
         rc = pn__fail(d, PN_E_STATE, "extending a ticket that isn't live");
     } else if (t->n_tokens >= end) {
-        rc = pn__fail(d, PN_E_CONTEXT, "the request ends at %d tokens", end);
+        rc = past_end(t, &need, d);
+        to = t->end_tokens;
     } else {
         rc = pay_to(t, to, &need, d);
     }
