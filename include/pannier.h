@@ -27,7 +27,13 @@ typedef struct pn_session pn_session;
 
 /* ---- what to load, and what it will take --------------------------------------------------- */
 
-enum pn_kv_choice { PN_KV_CHOICE_F32 = 0, PN_KV_CHOICE_F16 = 1, PN_KV_CHOICE_Q8_0 = 2 };
+enum pn_kv_choice {
+    PN_KV_CHOICE_F32 = 0,
+    PN_KV_CHOICE_F16 = 1,
+    PN_KV_CHOICE_Q8_0 = 2,
+    PN_KV_CHOICE_Q4 = 3,   /* f16, and four bits for all but the first and the newest pages */
+    PN_KV_CHOICE_AUTO = 4, /* f16; q4 where memory is short and the family bears it */
+};
 enum pn_weights_choice { PN_WEIGHTS_AUTO = 0, PN_WEIGHTS_MAP = 1, PN_WEIGHTS_COPY = 2 };
 enum pn_isa_choice {
     PN_ISA_CHOICE_AUTO = 0,
@@ -84,6 +90,11 @@ struct pn_plan_pages {
     uint64_t token_bytes; /* of one token in all layers of the kind */
     uint64_t page_bytes;  /* of 64 tokens, rounded up to the system's page */
     uint32_t page_n;      /* of a slot, at most */
+    /* The same of the form in q4 that pages have besides, the first excepted; 0: none. Then most of
+     * page_n's pages go back as a sequence grows, see docs/KERNELS.md. */
+    uint64_t narrow_token_bytes;
+    uint64_t narrow_page_bytes;
+    uint32_t narrow_page_n;
 };
 
 struct pn_plan {
@@ -101,7 +112,8 @@ struct pn_plan {
     uint32_t ctx_fit;       /* longest context that would fit with these slots; 0: none */
     uint32_t slots_fit;     /* most slots that would fit with this context; 0: none */
     uint64_t lacking_bytes; /* what `domain` lacks for it; 0 when it fits */
-    enum pn_kv_choice kv;
+    enum pn_kv_choice kv;   /* what is used, never auto */
+    char kv_why[160];
     enum pn_weights_choice weights; /* map or copy */
     char weights_why[160];
     uint64_t headroom_bytes; /* of the domain that binds */
@@ -213,10 +225,12 @@ int pn_session_cancel(pn_session *session, struct pn_detail *d);
 uint32_t pn_session_length(const pn_session *session);
 
 /* Cuts the session back to its first `length` tokens, or to none where the model can't go back
- * there (recurrent state, or a window whose older pages are gone); *kept: how many it holds then,
- * `length` or 0. What follows them is asked for with the next request. A last token that was handed
- * out and isn't in the cache yet is forgotten. Driving thread only. PN_E_STATE while a request is
- * under way, PN_E_INVALID when the session holds fewer tokens; nothing is changed then. */
+ * there (recurrent state, or a window whose older pages are gone). With a cache in q4 a cut into an
+ * older page goes back to that page's start, at most 63 tokens further. *kept: how many it holds
+ * then, `length` or less. What follows them is asked for with the next request. A last token that
+ * was handed out and isn't in the cache yet is forgotten. Driving thread only. PN_E_STATE while a
+ * request is under way, PN_E_INVALID when the session holds fewer tokens; nothing is changed then.
+ */
 int pn_session_truncate(pn_session *session, uint32_t length, struct pn_detail *d, uint32_t *kept);
 
 /* Gives the slot and its cache back. Driving thread only, no request under way (cancel and turn

@@ -534,6 +534,10 @@ typedef struct pn_admit_cost {
          * step. What is charged is the most that all kinds together hold at once. */
         uint32_t window;
         uint32_t step_tokens;
+        /* Not 0: every page but a sequence's first has a second form of so many bytes from its
+         * first row on, and loses the form of page_bytes when a step begins in a later page;
+         * step_tokens is needed then. */
+        uint64_t narrow_bytes;
     } kv[PN_ADMIT_KV_KINDS];
     uint64_t state_bytes; /* recurrent state and the like, whatever the length */
     /* Scratch by prompt length: straight lines between anchors in rising order, the first line from

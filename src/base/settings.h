@@ -68,7 +68,7 @@ enum pn_setting_kind {
       "prompt tokens computed in one step")                                                        \
     X(WINDOW, "prefill-window", 0, "PN_PREFILL_WINDOW", INT, "0", 0, 1 << 24, "N", PN_CMD_RUN,     \
       "longest prompt taken while memory is ample (0: the context); less of it when it is tight")  \
-    X(KV, "kv", 0, "PN_KV", CHOICE, "f16", 0, 0, "f32|f16|q8_0", PN_CMD_ENGINE,                    \
+    X(KV, "kv", 0, "PN_KV", CHOICE, "f16", 0, 0, "f32|f16|q8_0|q4|auto", PN_CMD_ENGINE,            \
       "format of the KV cache (logits: f32 unless given)")                                         \
     X(WEIGHTS, "weights", 0, "PN_WEIGHTS", CHOICE, "auto", 0, 0, "auto|map|copy", PN_CMD_ENGINE,   \
       "read weights in place from the map, or from a copy in memory")                              \

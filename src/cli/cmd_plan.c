@@ -4,7 +4,7 @@
 
 #include "cli/engine_cli.h"
 
-static const char *const kv_names[] = {"f32", "f16", "q8_0"};
+static const char *const kv_names[] = {"f32", "f16", "q8_0", "q4"};
 static const char *const weights_names[] = {"auto", "map", "copy"};
 
 static double mib(uint64_t bytes) {
@@ -30,11 +30,15 @@ static void print_text(const struct pn_plan *p) {
         if (k->window) snprintf(back, sizeof back, "%u", k->window);
         printf("%-10s %-8u %6s %14llu %14llu %12u\n", k->kind, k->layer_n, back,
                (unsigned long long)k->token_bytes, (unsigned long long)k->page_bytes, k->page_n);
+        if (k->narrow_page_n == 0) continue;
+        printf("%-10s %-8s %6s %14llu %14llu %12u\n", "  in q4", "", "",
+               (unsigned long long)k->narrow_token_bytes, (unsigned long long)k->narrow_page_bytes,
+               k->narrow_page_n);
     }
     printf("\ncontext    %u tokens (trained for %u, longest that fits %u)\n", p->ctx, p->ctx_train,
            p->ctx_fit);
     printf("slots      %u (most that fit with this context %u)\n", p->slots, p->slots_fit);
-    printf("kv         %s\n", kv_names[p->kv]);
+    printf("kv         %s: %s\n", kv_names[p->kv], p->kv_why);
     printf("weights    %s: %s\n", weights_names[p->weights], p->weights_why);
     if (p->expert_bytes) {
         printf("experts    %llu bytes of the weights (%.1f MiB)\n",
@@ -72,27 +76,31 @@ static json_t *pages_json(const struct pn_plan *p) {
     for (int i = 0; i < PN_PLAN_PAGES_N && pages; i++) {
         const struct pn_plan_pages *k = &p->pages[i];
         if (k->layer_n == 0) continue;
-        json_array_append_new(pages, json_pack("{s:s, s:i, s:i, s:I, s:I, s:i}", "kind", k->kind,
-                                               "layers", (int)k->layer_n, "window", (int)k->window,
-                                               "token_bytes", (json_int_t)k->token_bytes,
-                                               "page_bytes", (json_int_t)k->page_bytes,
-                                               "pages_per_slot", (int)k->page_n));
+        json_array_append_new(
+            pages, json_pack("{s:s, s:i, s:i, s:I, s:I, s:i, s:I, s:I, s:i}", "kind", k->kind,
+                             "layers", (int)k->layer_n, "window", (int)k->window, "token_bytes",
+                             (json_int_t)k->token_bytes, "page_bytes", (json_int_t)k->page_bytes,
+                             "pages_per_slot", (int)k->page_n, "q4_token_bytes",
+                             (json_int_t)k->narrow_token_bytes, "q4_page_bytes",
+                             (json_int_t)k->narrow_page_bytes, "q4_pages_per_slot",
+                             (int)k->narrow_page_n));
     }
     return pages;
 }
 
 static int print_json(const struct pn_plan *p, struct pn_detail *d) {
     json_t *j = json_pack(
-        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:[], s:i, s:I, "
+        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:[], s:i, "
+        "s:I, "
         "s:I, s:o, s:o}",
         "fits", p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes",
         (json_int_t)p->host_bytes, "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train",
         (int)p->ctx_train, "ctx_fit", (int)p->ctx_fit, "slots_fit", (int)p->slots_fit, "kv",
-        kv_names[p->kv], "weights", weights_names[p->weights], "weights_why", p->weights_why,
-        "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain, "lacking_bytes",
-        (json_int_t)p->lacking_bytes, "dies", "unused_blocks", (int)p->unused_blocks,
-        "unused_bytes", (json_int_t)p->unused_bytes, "expert_bytes", (json_int_t)p->expert_bytes,
-        "parts", parts_json(p), "pages", pages_json(p));
+        kv_names[p->kv], "kv_why", p->kv_why, "weights", weights_names[p->weights], "weights_why",
+        p->weights_why, "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain,
+        "lacking_bytes", (json_int_t)p->lacking_bytes, "dies", "unused_blocks",
+        (int)p->unused_blocks, "unused_bytes", (json_int_t)p->unused_bytes, "expert_bytes",
+        (json_int_t)p->expert_bytes, "parts", parts_json(p), "pages", pages_json(p));
     return pn__print_json(j, d);
 }
 

@@ -1,5 +1,6 @@
 /* The engine's insides, shared by its files.
  *
+ *   kv_choice.c the format of the KV cache, and what four bits cost a family
  *   plan.c      what loading a model would take, exactly, and what fits
  *   load.c      the binder: tensors of the file become weights in memory or in the map
  *   load_copy.c the weights' bytes into a copy, by all threads
@@ -75,14 +76,21 @@ int pn__model_file_open(const struct pn_engine_options *o, struct pn_detail *d,
                         struct model_file *out) PN_MUST_CHECK;
 void pn__model_file_close(struct model_file *f);
 
+/* The mean KL at 1,000 tokens up to which a family is on the Q4-safe list. */
+#define PN_KV_Q4_KL_MAX 0.05
+/* Whether four bits have been measured for the family and stay below that. */
+bool pn__kv_q4_safe(const struct pn_family *family);
+
+/* The format of a cache that is allocated now: `asked`, or for auto f16, but q4 when the ladder
+ * asks for it (rung 4a) and the family is on the Q4-safe list. An explicit choice is carried out.
+ * `why` says which it was, and what is known against it. */
+enum pn_kv_choice pn__kv_choose(enum pn_kv_choice asked, const struct pn_family *family,
+                                bool ladder_asks_q4, char why[160]);
+
 /* Fills plan and shape; PN_E_NOFIT (with the plan filled in) when it doesn't fit. */
 int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
                   struct pn_plan *plan, struct engine_shape *shape,
                   struct pn_detail *d) PN_MUST_CHECK;
-
-/* Rung 4a: the format of a cache that is allocated now, when the ladder may or may not ask for Q4.
- * An explicit choice is a pin. */
-enum pn_kv_format pn__kv_format_for(enum pn_kv_choice choice, bool force_q4);
 
 /* Buffers of a step, carved from one arena: run on a counting arena by the plan and on the block by
  * the engine. */

@@ -81,7 +81,7 @@ static int check_options(const struct pn_engine_options *o, struct pn_detail *d)
     if (o->threads > PN_THREAD_MAX) {
         return pn__fail(d, PN_E_INVALID, "%u threads; at most %u", o->threads, PN_THREAD_MAX);
     }
-    if ((unsigned)o->kv > PN_KV_CHOICE_Q8_0 || (unsigned)o->weights > PN_WEIGHTS_COPY ||
+    if ((unsigned)o->kv > PN_KV_CHOICE_AUTO || (unsigned)o->weights > PN_WEIGHTS_COPY ||
         (unsigned)o->isa > PN_ISA_CHOICE_NEON || (unsigned)o->pin > PN_PIN_OFF) {
         return pn__fail(d, PN_E_INVALID,
                         "no KV format %u, way of holding weights %u, ISA %u or pinning %u",
@@ -145,9 +145,18 @@ static enum pn_isa isa_limit(enum pn_isa_choice choice) {
     return PN_ISA_NEON;
 }
 
-enum pn_kv_format pn__kv_format_for(enum pn_kv_choice choice, bool force_q4) {
-    (void)force_q4; /* there is no choice yet that leaves it open */
-    return (enum pn_kv_format)choice;
+static enum pn_kv_format wide_format(enum pn_kv_choice choice) {
+    switch (choice) {
+    case PN_KV_CHOICE_F32:
+        return PN_KV_F32;
+    case PN_KV_CHOICE_Q8_0:
+        return PN_KV_Q8_0;
+    case PN_KV_CHOICE_F16:
+    case PN_KV_CHOICE_Q4:
+    case PN_KV_CHOICE_AUTO:
+        break;
+    }
+    return PN_KV_F16;
 }
 
 /* What the ladder says about the format of a cache that is allocated now. */
@@ -195,11 +204,13 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
                                 .chunk = s->chunk < ctx ? s->chunk : ctx,
                                 .state_bytes = pn__model_state_bytes(&f->h)};
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        uint32_t window = kind == PN_PAGE_WINDOW ? f->h.window : 0;
         s->kv.kinds[kind] = (struct pn_page_spec){
             .layer_n = pn__model_kind_n(&f->h, (enum pn_page_kind)kind),
-            .window = kind == PN_PAGE_WINDOW ? f->h.window : 0,
+            .window = window,
             .shape = pn__model_kv_shape(&f->h),
-            .format = (enum pn_kv_format)kv,
+            .format = wide_format(kv),
+            .narrow = kv == PN_KV_CHOICE_Q4 && kind != PN_PAGE_LATENT && pn__kv_can_narrow(window),
         };
     }
     return 0;
@@ -218,14 +229,21 @@ static void set_pages(struct pn_plan *p, const struct pn_kv_spec *kv) {
         const struct pn_page_spec *spec = &kv->kinds[kind];
         const struct pn_kv_shape *shape = &spec->shape;
         uint64_t head = pn__kv_row_bytes(spec->format, shape->k_dim);
+        uint64_t narrow = pn__kv_row_bytes(PN_KV_Q4, shape->k_dim) +
+                          pn__kv_row_bytes(PN_KV_Q4, shape->v_dim); /* of V in K there is none */
         if (!shape->v_in_k) head += pn__kv_row_bytes(spec->format, shape->v_dim);
-        p->pages[kind] =
-            (struct pn_plan_pages){.kind = names[kind],
-                                   .layer_n = spec->layer_n,
-                                   .window = spec->window,
-                                   .token_bytes = spec->layer_n * shape->head_n * head,
-                                   .page_bytes = pn__page_bytes(spec),
-                                   .page_n = pn__page_max(kv, (enum pn_page_kind)kind)};
+        p->pages[kind] = (struct pn_plan_pages){
+            .kind = names[kind],
+            .layer_n = spec->layer_n,
+            .window = spec->window,
+            .token_bytes = spec->layer_n * shape->head_n * head,
+            .page_bytes = pn__page_bytes(spec, PN_PAGE_WIDE),
+            .page_n = pn__page_form_max(kv, (enum pn_page_kind)kind, PN_PAGE_WIDE)};
+        if (!spec->narrow) continue;
+        p->pages[kind].narrow_token_bytes = spec->layer_n * shape->head_n * narrow;
+        p->pages[kind].narrow_page_bytes = pn__page_bytes(spec, PN_PAGE_NARROW);
+        p->pages[kind].narrow_page_n =
+            pn__page_form_max(kv, (enum pn_page_kind)kind, PN_PAGE_NARROW);
     }
 }
 
@@ -361,7 +379,11 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     p->unused_blocks = f->unused_blocks;
     p->unused_bytes = f->unused_bytes;
     p->ctx_train = f->h.ctx_train;
-    p->kv = (enum pn_kv_choice)pn__kv_format_for(o->kv, q4_is_due());
+
+    p->kv = pn__kv_choose(o->kv, f->family, q4_is_due(), p->kv_why);
+    if (p->kv == PN_KV_CHOICE_Q4 && !pn__kv_q4_safe(f->family)) {
+        pn__log(PN_LOG_WARN, "KV in q4, %s", p->kv_why);
+    }
 
     uint32_t slots = o->slots ? o->slots : 1;
     uint32_t most = o->ctx ? o->ctx : f->h.ctx_train;

@@ -73,6 +73,7 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
 
 const struct pn_family pn__family_gemma3 = {
     .arch = "gemma3",
+    .kv_q4_kl = 0.0002,
     .hparams = hparams,
     .bind_layer = bind_layer,
     .layout = pn__layout_decoder,

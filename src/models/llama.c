@@ -31,6 +31,7 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
 
 const struct pn_family pn__family_llama = {
     .arch = "llama",
+    .kv_q4_kl = 0.0156,
     .takes_experts = true,
     .hparams = hparams,
     .bind_layer = bind_layer,

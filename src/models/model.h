@@ -167,6 +167,9 @@ struct pn_work {
 struct pn_family {
     const char *arch; /* general.architecture */
     bool takes_experts;
+    /* Mean KL of KV in four bits against f16 at 1,000 tokens, the worst of the family's models that
+     * were measured (docs/KERNELS.md); 0: not measured. */
+    double kv_q4_kl;
     int (*hparams)(const struct pn_gguf *g, struct pn_hparams *h, struct pn_detail *d);
     int (*bind_layer)(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                       struct pn_detail *d);

@@ -27,6 +27,7 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
 
 const struct pn_family pn__family_qwen2 = {
     .arch = "qwen2",
+    .kv_q4_kl = 0.261, /* with a K bias of norm 600, as published models have */
     .hparams = hparams,
     .bind_layer = bind_layer,
     .layout = pn__layout_decoder,

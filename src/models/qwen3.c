@@ -18,6 +18,7 @@ int pn__bind_qwen3(struct pn_model *m, uint32_t i, const struct pn_binder *b, st
 
 const struct pn_family pn__family_qwen3 = {
     .arch = "qwen3",
+    .kv_q4_kl = 0.00008,
     .hparams = hparams,
     .bind_layer = pn__bind_qwen3,
     .layout = pn__layout_decoder,

@@ -214,6 +214,7 @@ void pn__layer_qwen35(const struct pn_model *m, const struct pn_layer *l, struct
 
 const struct pn_family pn__family_qwen35 = {
     .arch = "qwen35",
+    .kv_q4_kl = 0.00001,
     .hparams = pn__hparams_qwen35,
     .bind_layer = pn__bind_qwen35,
     .layout = pn__layout_qwen35,
@@ -229,6 +230,7 @@ static int hparams_moe(const struct pn_gguf *g, struct pn_hparams *h, struct pn_
 /* The same blocks with a mixture of experts and a gated shared expert. */
 const struct pn_family pn__family_qwen35moe = {
     .arch = "qwen35moe",
+    .kv_q4_kl = 0.00007,
     .takes_experts = true,
     .hparams = hparams_moe,
     .bind_layer = pn__bind_qwen35,

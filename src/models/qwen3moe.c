@@ -10,6 +10,7 @@ static int hparams(const struct pn_gguf *g, struct pn_hparams *h, struct pn_deta
 
 const struct pn_family pn__family_qwen3moe = {
     .arch = "qwen3moe",
+    .kv_q4_kl = 0.00066,
     .takes_experts = true,
     .hparams = hparams,
     .bind_layer = pn__bind_qwen3,

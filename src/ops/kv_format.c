@@ -9,6 +9,8 @@ uint64_t pn__kv_row_bytes(enum pn_kv_format f, uint32_t dim) {
         return 2 * (uint64_t)dim;
     case PN_KV_Q8_0:
         return 2 * (((uint64_t)dim + 31) / 32) + dim;
+    case PN_KV_Q4:
+        return 2 * (((uint64_t)dim + 31) / 32) + ((uint64_t)dim + 1) / 2;
     }
     return 0;
 }

@@ -54,8 +54,8 @@ struct pn_weight {
 #define PN_PAGE_TOKENS 64 /* tokens a KV page holds */
 #define PN_GROUP_PAGES 16 /* pages a group of attention's fixed order holds */
 
-enum pn_kv_format { PN_KV_F32 = 0, PN_KV_F16 = 1, PN_KV_Q8_0 = 2 };
-#define PN_KV_FORMAT_N 3
+enum pn_kv_format { PN_KV_F32 = 0, PN_KV_F16 = 1, PN_KV_Q8_0 = 2, PN_KV_Q4 = 3 };
+#define PN_KV_FORMAT_N 4
 
 /* What the layers of one kind store a token. */
 struct pn_kv_shape {
@@ -70,8 +70,10 @@ struct pn_kv_shape {
 enum pn_page_kind { PN_PAGE_FULL = 0, PN_PAGE_WINDOW = 1, PN_PAGE_LATENT = 2 };
 #define PN_PAGE_KIND_N 3
 
-/* Bytes of one head's vector. F32: 4 dim; F16: 2 dim; Q8_0: blocks of 32 (the last one short): all
- * the f16 scales, then all the int8 codes: 2 * ceil(dim / 32) + dim. */
+/* Bytes of one head's vector. F32: 4 dim; F16: 2 dim; Q8_0 and Q4: blocks of 32 (the last one
+ * short): all the f16 scales, then all the codes. Q8_0: int8, 2 * ceil(dim / 32) + dim; Q4: four
+ * bits, 2 * ceil(dim / 32) + ceil(dim / 2), element 2j in the low half of byte j. A Q4 vector is
+ * stored rotated (KERNELS). */
 uint64_t pn__kv_row_bytes(enum pn_kv_format f, uint32_t dim);
 
 /* Bytes of one layer's part of a page: K [head_n][PN_PAGE_TOKENS][k row], then V alike unless it is
@@ -86,12 +88,28 @@ struct pn_page_view {
     enum pn_kv_format format;
 };
 
-/* pages[i] holds positions [(first + i) * PN_PAGE_TOKENS, …). Lower ones are gone (window). */
+/* pages[i] holds positions [(first + i) * PN_PAGE_TOKENS, …). Lower ones are gone (window).
+ *
+ * A page may exist in two forms, wide in `pages` and narrow in `narrow`; data NULL: that form isn't
+ * there. Rows are written to each form that is. Which one a token reads is decided by its own page
+ * and the page's number alone, see pn__page_narrow. */
 struct pn_page_table {
     const struct pn_page_view *pages;
     uint32_t first;
     uint32_t n;
+    const struct pn_page_view *narrow; /* [n]; NULL: no page has a narrow form */
 };
+
+/* The newest pages that a token reads in their wide form, its own included. With one, a page's
+ * first token needs no wide page but the sequence's first, so a sequence whose later pages are
+ * dropped can be taken up again at any page's start. */
+#define PN_KV_WIDE_PAGES 1
+
+/* Whether a token in page `reader` reads page `page` in its narrow form, where there are such: not
+ * the first, on which attention leans, and not the newest. */
+static inline bool pn__page_narrow(uint32_t page, uint32_t reader) {
+    return page > 0 && page + PN_KV_WIDE_PAGES <= reader;
+}
 
 /* The rows of one sequence in a step: rows [row_i, row_i + row_n) of the batch stand at positions
  * pos, pos + 1, … Its pages cover every position up to the last one. */
@@ -280,7 +298,8 @@ void pn__op_rope(struct pn_step *s, const struct pn_rope *rope, struct pn_mat ta
                  struct pn_heads x);
 
 /* Stores K and V rows of the batch in its sequences' pages (layer `layer_i` of `kind`), each in the
- * format of its page. k [rows, head_n, k_dim], v [rows, head_n, v_dim]; V in K: v is not read. */
+ * format of its page and in both forms where a page has two. k [rows, head_n, k_dim], v [rows,
+ * head_n, v_dim]; V in K: v is not read, and no page is Q4. */
 void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
                      uint32_t layer_i, const struct pn_kv_shape *shape, struct pn_heads k,
                      struct pn_heads v);

@@ -22,13 +22,9 @@ struct att_op {
 
 /* ---- write ---- */
 
-static void write_row(const struct att_op *op, const struct pn_seq *seq, uint32_t row) {
-    const struct pn_page_table *table = &seq->tables[op->kind];
-    uint32_t pos = seq->pos + (row - seq->row_i);
-    uint32_t page_i = pos / PN_PAGE_TOKENS;
-    assert(page_i >= table->first && page_i - table->first < table->n);
-    const struct pn_page_view *page = &table->pages[page_i - table->first];
-
+/* K and V of a row to their place in one form of its page. */
+static void write_form(const struct att_op *op, const struct pn_page_view *page, uint32_t pos,
+                       uint32_t row) {
     uint64_t k_bytes = pn__kv_row_bytes(page->format, op->shape->k_dim);
     uint64_t v_bytes = pn__kv_row_bytes(page->format, op->shape->v_dim);
     uint64_t k_part = pn__kv_v_offset(page->format, op->shape);
@@ -41,6 +37,16 @@ static void write_row(const struct att_op *op, const struct pn_seq *seq, uint32_
         op->s->cpu->kernels.kv_store[page->format](
             pn__head_at(&op->v, row, h), layer + k_part + index * v_bytes, op->shape->v_dim);
     }
+}
+
+static void write_row(const struct att_op *op, const struct pn_seq *seq, uint32_t row) {
+    const struct pn_page_table *table = &seq->tables[op->kind];
+    uint32_t pos = seq->pos + (row - seq->row_i);
+    uint32_t page_i = pos / PN_PAGE_TOKENS;
+    assert(page_i >= table->first && page_i - table->first < table->n);
+    write_form(op, &table->pages[page_i - table->first], pos, row);
+    if (table->narrow && table->narrow[page_i - table->first].data)
+        write_form(op, &table->narrow[page_i - table->first], pos, row);
 }
 
 static void write_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
@@ -68,9 +74,52 @@ void pn__op_kv_write(struct pn_step *s, const struct pn_batch *b, enum pn_page_k
 
 /* ---- attention ---- */
 
+/* A run of a sequence's rows: row_i counts from its first. */
+struct run {
+    uint32_t row_i;
+    uint32_t row_n;
+};
+
+static uint32_t up_div(uint32_t n, uint32_t by) {
+    return (n + by - 1) / by;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Rows that share a tile: at most tile_rows of them and, where pages have two forms, in one page,
+ * so that a page has one form for the whole tile. */
+static uint32_t runs_of(const struct att_op *op, const struct pn_seq *seq) {
+    if (!seq->tables[op->kind].narrow) return up_div(seq->row_n, op->tile_rows);
+    uint32_t head = min_u32(seq->row_n, PN_PAGE_TOKENS - seq->pos % PN_PAGE_TOKENS);
+    uint32_t rest = seq->row_n - head;
+    return up_div(head, op->tile_rows) +
+           rest / PN_PAGE_TOKENS * up_div(PN_PAGE_TOKENS, op->tile_rows) +
+           up_div(rest % PN_PAGE_TOKENS, op->tile_rows);
+}
+
+/* Run i < runs_of. */
+static struct run run_at(const struct att_op *op, const struct pn_seq *seq, uint32_t i) {
+    uint32_t from = 0; /* of the page that the run is in, and its end */
+    uint32_t to = seq->row_n;
+    if (seq->tables[op->kind].narrow) {
+        uint32_t head = min_u32(seq->row_n, PN_PAGE_TOKENS - seq->pos % PN_PAGE_TOKENS);
+        uint32_t head_runs = up_div(head, op->tile_rows);
+        uint32_t page_runs = up_div(PN_PAGE_TOKENS, op->tile_rows);
+        to = head;
+        if (i >= head_runs) {
+            from = head + (i - head_runs) / page_runs * PN_PAGE_TOKENS;
+            to = min_u32(seq->row_n, from + PN_PAGE_TOKENS);
+            i = (i - head_runs) % page_runs;
+        }
+    }
+    uint32_t row = from + i * op->tile_rows;
+    return (struct run){row, min_u32(to - row, op->tile_rows)};
+}
+
 static uint32_t tiles_of(const struct att_op *op, const struct pn_seq *seq) {
-    uint32_t row_tiles = (seq->row_n + op->tile_rows - 1) / op->tile_rows;
-    return row_tiles * op->shape->head_n * op->chunk_n;
+    return runs_of(op, seq) * op->shape->head_n * op->chunk_n;
 }
 
 static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
@@ -82,7 +131,7 @@ static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
             i -= tiles_of(op, seq);
         uint32_t chunk = i % op->chunk_n;
         uint32_t kv_head = i / op->chunk_n % op->shape->head_n;
-        uint32_t row = i / op->chunk_n / op->shape->head_n * op->tile_rows;
+        struct run run = run_at(op, seq, i / op->chunk_n / op->shape->head_n);
 
         uint32_t per_kv = op->q.head_n / op->shape->head_n;
         uint32_t head = chunk * op->head_n; /* within the KV head's */
@@ -93,9 +142,9 @@ static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
             .out = op->v,
             .layer_i = op->layer_i,
             .kv_head = kv_head,
-            .row_i = seq->row_i + row,
-            .row_n = seq->row_n - row < op->tile_rows ? seq->row_n - row : op->tile_rows,
-            .pos = seq->pos + row,
+            .row_i = seq->row_i + run.row_i,
+            .row_n = run.row_n,
+            .pos = seq->pos + run.row_i,
             .head_i = kv_head * per_kv + head,
             .head_n = per_kv - head < op->head_n ? per_kv - head : op->head_n,
             .window = op->window,

@@ -68,14 +68,18 @@ static void six_lengths(void **state) {
         printf("skipped: no golden '%s' here\n", name);
         exit(77);
     }
-    struct pn_engine_options o = {.model_path = g.model_path, .slots = 1, .chunk = 256};
-    pn_engine *e = open_engine(&o);
-    assert_true(pn_engine_plan_used(e)->ctx >= lengths[PN_ARRAY_N(lengths) - 1] + NEW_N);
+    static const enum pn_kv_choice kvs[] = {PN_KV_CHOICE_F32, PN_KV_CHOICE_Q4};
     struct ids ids = make_ids(g.vocab, 1000, 17);
-    for (size_t i = 0; i < PN_ARRAY_N(lengths); i++)
-        one_length(e, &ids, lengths[i]);
+    for (size_t k = 0; k < PN_ARRAY_N(kvs); k++) {
+        struct pn_engine_options o = {
+            .model_path = g.model_path, .slots = 1, .chunk = 256, .kv = kvs[k]};
+        pn_engine *e = open_engine(&o);
+        assert_true(pn_engine_plan_used(e)->ctx >= lengths[PN_ARRAY_N(lengths) - 1] + NEW_N);
+        for (size_t i = 0; i < PN_ARRAY_N(lengths); i++)
+            one_length(e, &ids, lengths[i]);
+        pn_engine_free(e);
+    }
     free(ids.ids);
-    pn_engine_free(e);
     golden_free(&g);
 }
 

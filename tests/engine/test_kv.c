@@ -108,7 +108,7 @@ static uint32_t walk(const struct pn_kv_spec *spec, uint32_t first_n) {
             }
         }
     }
-    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL), SLOTS * ((CTX + 63) / 64));
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_WIDE), SLOTS * ((CTX + 63) / 64));
     pn__kv_free(kv);
     return most;
 }
@@ -144,12 +144,13 @@ static void exact_bytes(void **state) {
         uint64_t state_bytes;
         assert_true(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
         /* 64 tokens of 2 heads, 24 keys and 8 values; parts to 64 bytes, pages to 4096. */
-        static const uint64_t head_bytes[PN_KV_FORMAT_N][2] = {{96, 32}, {48, 16}, {26, 10}};
+        static const uint64_t head_bytes[PN_KV_FORMAT_N][2] = {
+            {96, 32}, {48, 16}, {26, 10}, {14, 6}};
         uint64_t layer = 128 * (head_bytes[format][0] + head_bytes[format][1]);
         uint64_t full = (layer + 4095) / 4096 * 4096;
         uint64_t window = (3 * layer + 4095) / 4096 * 4096;
         /* The 100 tokens that are seen from a page's start lie in 3 pages; 1500 are 24. */
-        assert_int_equal(pn__page_bytes(&spec.kinds[PN_PAGE_FULL]), full);
+        assert_int_equal(pn__page_bytes(&spec.kinds[PN_PAGE_FULL], PN_PAGE_WIDE), full);
         assert_int_equal(kv_bytes, SLOTS * (24 * full + 3 * window));
         assert_int_equal(state_bytes, SLOTS * 8192);
 
@@ -165,6 +166,177 @@ static void exact_bytes(void **state) {
         pn__kv_free(kv);
         assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, 0);
         assert_int_equal(booked(PN_OWNER_STATE).reserved_bytes, 0);
+    }
+}
+
+/* ---- pages in two forms ---- */
+
+static bool held(const struct pn_page_view *views, uint32_t i) {
+    return views && views[i].data != NULL;
+}
+
+static struct pn_kv_spec narrow_spec(uint32_t window, uint32_t chunk) {
+    struct pn_kv_spec spec = spec_of(window, chunk, PN_KV_F16);
+    spec.kinds[PN_PAGE_FULL].narrow = true;
+    spec.kinds[PN_PAGE_WINDOW].narrow = true;
+    return spec;
+}
+
+/* Before rows from `pos` on: wide are the first page and those that rows of this and later steps
+ * read so, narrow all but the first. Counts both. */
+static void check_forms(const struct pn_page_table *t, uint32_t pos, uint32_t n[PN_PAGE_FORM_N]) {
+    n[PN_PAGE_WIDE] = n[PN_PAGE_NARROW] = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t page = t->first + i;
+        bool wide = page == 0 || page + PN_KV_WIDE_PAGES > pos / PN_PAGE_TOKENS;
+        assert_int_equal(held(t->pages, i), wide);
+        assert_int_equal(held(t->narrow, i), page > 0);
+        if (wide) assert_int_equal(t->pages[i].format, PN_KV_F16);
+        if (page > 0) assert_int_equal(t->narrow[i].format, PN_KV_Q4);
+        n[PN_PAGE_WIDE] += wide;
+        n[PN_PAGE_NARROW] += page > 0;
+    }
+}
+
+/* Writes both forms' first bytes and expects those written before. */
+static void mark_forms(const struct pn_page_table *t, uint32_t seq_i, uint32_t kind,
+                       uint32_t *seen_end) {
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (int form = 0; form < PN_PAGE_FORM_N; form++) {
+            const struct pn_page_view *views = form == PN_PAGE_WIDE ? t->pages : t->narrow;
+            struct mark want = {seq_i, kind * PN_PAGE_FORM_N + (uint32_t)form, t->first + i};
+            if (!held(views, i)) continue;
+            if (want.page_i >= *seen_end) memcpy(views[i].data, &want, sizeof want);
+            assert_memory_equal(views[i].data, &want, sizeof want);
+        }
+    }
+    *seen_end = t->first + t->n;
+}
+
+/* Both sequences to the end of the context, in whole steps after the first. The most bytes that one
+ * of them held. */
+static uint64_t walk_forms(const struct pn_kv_spec *spec, uint32_t first_n) {
+    struct pn_kv *kv = new_kv(spec);
+    uint32_t pos[SLOTS] = {0};
+    uint32_t seen_end[SLOTS][PN_PAGE_KIND_N] = {{0}};
+    uint64_t most = 0;
+    while (pos[SLOTS - 1] < CTX) {
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            struct pn_detail d = {{0}};
+            struct pn_page_table t[PN_PAGE_KIND_N];
+            uint64_t bytes = 0;
+            uint32_t n = min_u32(pos[i] ? spec->chunk : first_n, CTX - pos[i]);
+            if (n == 0) continue;
+            n = pn__kv_room(kv, i, pos[i], n);
+            PN_ASSERT_OK(pn__kv_extend(kv, i, pos[i], n, &d), &d);
+            pn__kv_tables(kv, i, t);
+            for (uint32_t kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+                uint32_t got[PN_PAGE_FORM_N];
+                if (spec->kinds[kind].layer_n == 0) continue;
+                check_forms(&t[kind], pos[i], got);
+                mark_forms(&t[kind], i, kind, &seen_end[i][kind]);
+                for (int form = 0; form < PN_PAGE_FORM_N; form++) {
+                    assert_true(got[form] <= pn__page_form_max(spec, (enum pn_page_kind)kind,
+                                                               (enum pn_page_form)form));
+                    bytes +=
+                        got[form] * pn__page_bytes(&spec->kinds[kind], (enum pn_page_form)form);
+                }
+            }
+            assert_int_equal(pn__kv_seq(kv, i)->pages_paid.committed_bytes, bytes);
+            if (bytes > most) most = bytes;
+            pos[i] += n;
+        }
+    }
+    pn__kv_free(kv);
+    return most;
+}
+
+/* Steps from the start hold at their most what a ticket for the context books, to the byte; others
+ * are cut to what is paid. */
+static void two_forms(void **state) {
+    (void)state;
+    static const uint32_t windows[] = {512, 700, 1024};
+    static const uint32_t chunks[] = {1, 7, 64, 200, 512};
+    for (size_t w = 0; w < PN_ARRAY_N(windows); w++) {
+        for (size_t c = 0; c < PN_ARRAY_N(chunks); c++) {
+            struct pn_kv_spec spec = narrow_spec(windows[w], chunks[c]);
+            uint64_t kv_bytes, state_bytes;
+            assert_true(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+            assert_int_equal(walk_forms(&spec, chunks[c]), kv_bytes / SLOTS);
+            for (uint32_t first = 1; first < min_u32(chunks[c], 64); first++) {
+                assert_true(walk_forms(&spec, first) <= kv_bytes / SLOTS);
+            }
+        }
+    }
+}
+
+/* A context of 24 pages, in steps of 64 tokens: of a sequence two pages are wide (the first, and
+ * the one that a step fills) and 23 narrow, where all 24 would be wide. */
+static void two_forms_take_less(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_kv_spec spec = narrow_spec(512, 64);
+    struct pn_kv_spec wide_spec = spec_of(512, 64, PN_KV_F16);
+    spec.kinds[PN_PAGE_WINDOW].layer_n = wide_spec.kinds[PN_PAGE_WINDOW].layer_n = 0;
+    for (int i = 0; i < 2; i++) {
+        struct pn_kv_spec *s = i ? &wide_spec : &spec;
+        s->kinds[PN_PAGE_FULL].layer_n = 32;
+        s->kinds[PN_PAGE_FULL].shape = (struct pn_kv_shape){.head_n = 2, .k_dim = 64, .v_dim = 64};
+    }
+    uint64_t kv_bytes, wide_bytes, state_bytes;
+    assert_true(pn__kv_bytes(&spec, &kv_bytes, &state_bytes));
+    assert_true(pn__kv_bytes(&wide_spec, &wide_bytes, &state_bytes));
+    /* 64 tokens of two heads, K and V: 128 or 2 * 2 + 32 bytes each. */
+    uint64_t wide = 32 * 64 * 2 * 2 * 128, narrow = 32 * 64 * 2 * 2 * 36;
+    assert_int_equal(pn__page_bytes(&spec.kinds[PN_PAGE_FULL], PN_PAGE_WIDE), wide);
+    assert_int_equal(pn__page_bytes(&spec.kinds[PN_PAGE_FULL], PN_PAGE_NARROW), narrow);
+    assert_int_equal(wide_bytes, SLOTS * 24 * wide);
+    assert_int_equal(kv_bytes, SLOTS * (2 * wide + 23 * narrow));
+
+    struct pn_kv *kv = new_kv(&spec);
+    assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, kv_bytes);
+    for (uint32_t pos = 0; pos < CTX; pos += 64) {
+        PN_ASSERT_OK(pn__kv_extend(kv, 0, pos, min_u32(64, CTX - pos), &d), &d);
+    }
+    assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 2 * wide + 23 * narrow);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_WIDE), 2);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_NARROW), 23);
+    assert_int_equal(pn__kv_extend(kv, 1, 0, 300, &d), PN_E_NOFIT);
+    assert_non_null(strstr(d.text, "take 5 KV pages; a sequence has 3"));
+    pn__kv_reset(kv, 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_WIDE), 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_NARROW), 0);
+    pn__kv_free(kv);
+}
+
+/* Cut back to where every page that later tokens read wide is still held so. */
+static void two_forms_truncated(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    static const struct {
+        uint32_t length;
+        uint32_t kept;
+    } cases[] = {{700, 700}, {650, 650}, {640, 640}, {639, 576}, {128, 128},
+                 {127, 64},  {64, 64},   {63, 63},   {0, 0}};
+    for (size_t i = 0; i < PN_ARRAY_N(cases); i++) {
+        struct pn_kv_spec spec = narrow_spec(512, 64);
+        struct pn_page_table t[PN_PAGE_KIND_N];
+        spec.kinds[PN_PAGE_WINDOW].layer_n = 0;
+        spec.state_bytes = 0;
+        struct pn_kv *kv = new_kv(&spec);
+        for (uint32_t pos = 0; pos < 700; pos += 50) {
+            PN_ASSERT_OK(pn__kv_extend(kv, 0, pos, 50, &d), &d);
+        }
+        /* The last step stood at 650, in page 10. */
+        assert_int_equal(pn__kv_truncate(kv, 0, 700, cases[i].length), cases[i].kept);
+        pn__kv_tables(kv, 0, t);
+        assert_int_equal(t[PN_PAGE_FULL].n, (cases[i].kept + 63) / 64);
+        pay(kv, &spec, 0); /* what was cut off went back */
+        PN_ASSERT_OK(pn__kv_extend(kv, 0, cases[i].kept, 50, &d), &d);
+        uint32_t got[PN_PAGE_FORM_N];
+        pn__kv_tables(kv, 0, t);
+        check_forms(&t[PN_PAGE_FULL], cases[i].kept, got);
+        pn__kv_free(kv);
     }
 }
 
@@ -199,8 +371,8 @@ static void commits_are_booked(void **state) {
     struct pn_detail d = {{0}};
     struct pn_kv_spec spec = spec_of(64, 64, PN_KV_F16);
     struct pn_kv *kv = new_kv(&spec);
-    uint64_t full = pn__page_bytes(&spec.kinds[PN_PAGE_FULL]);
-    uint64_t window = pn__page_bytes(&spec.kinds[PN_PAGE_WINDOW]);
+    uint64_t full = pn__page_bytes(&spec.kinds[PN_PAGE_FULL], PN_PAGE_WIDE);
+    uint64_t window = pn__page_bytes(&spec.kinds[PN_PAGE_WINDOW], PN_PAGE_WIDE);
     PN_ASSERT_OK(pn__kv_extend(kv, 0, 0, 1, &d), &d);
     assert_int_equal(booked(PN_OWNER_KV).committed_bytes, full + window);
     PN_ASSERT_OK(pn__kv_extend(kv, 0, 1, 63, &d), &d);
@@ -211,8 +383,8 @@ static void commits_are_booked(void **state) {
     PN_ASSERT_OK(pn__kv_extend(kv, 0, 128, 1, &d), &d);
     assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 3 * full + 2 * window);
     pn__kv_reset(kv, 0);
-    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL), 0);
-    assert_int_equal(pn__kv_used(kv, PN_PAGE_WINDOW), 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_FULL, PN_PAGE_WIDE), 0);
+    assert_int_equal(pn__kv_used(kv, PN_PAGE_WINDOW, PN_PAGE_WIDE), 0);
     assert_int_equal(booked(PN_OWNER_KV).committed_bytes, 0);
     PN_ASSERT_OK(pn__kv_extend(kv, 1, 0, 64, &d), &d);
     PN_ASSERT_OK(pn__kv_extend(kv, 1, 64, 64, &d), &d);
@@ -310,7 +482,7 @@ static void kinds_without_layers(void **state) {
 
 static void every_allocation_fails_once(void **state) {
     (void)state;
-    struct pn_kv_spec spec = spec_of(64, 64, PN_KV_F16);
+    struct pn_kv_spec spec = narrow_spec(512, 64);
     int rc = PN_E_NOMEM;
     uint32_t n = 0;
     while (rc) {
@@ -340,6 +512,9 @@ int main(void) {
         cmocka_unit_test(refusals),
         cmocka_unit_test(kinds_without_layers),
         cmocka_unit_test(every_allocation_fails_once),
+        cmocka_unit_test(two_forms),
+        cmocka_unit_test(two_forms_take_less),
+        cmocka_unit_test(two_forms_truncated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

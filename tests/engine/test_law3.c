@@ -80,6 +80,11 @@ static void test_q8_0(void **state) {
     check_kv(PN_KV_CHOICE_Q8_0);
 }
 
+static void test_q4(void **state) {
+    (void)state;
+    check_kv(PN_KV_CHOICE_Q4);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     model_name = argv[1];
@@ -88,6 +93,7 @@ int main(int argc, char **argv) {
         PN_SKIP_EXIT("golden %s is neither in tests/data nor in ../shared", model_name);
     }
     golden_free(&g);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16), cmocka_unit_test(test_q8_0)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16), cmocka_unit_test(test_q8_0),
+                                       cmocka_unit_test(test_q4)};
     return cmocka_run_group_tests_name(model_name, tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The plan says exactly what is then taken, what fits and what doesn't; and nothing is taken for a
  * model that doesn't fit. The machine is a folder of our own making. */
 #include "engine/drive.h"
+#include "engine/engine_internal.h"
 #include "engine/golden.h"
 #include "engine/tiny.h"
 #include "ops/ops.h"
@@ -109,7 +110,8 @@ static void bytes_are_exact(void **state) {
         enum pn_kv_choice kv;
     } shapes[] = {{64, 1, 0, PN_KV_CHOICE_F32},
                   {130, 3, 7, PN_KV_CHOICE_F16},
-                  {100, 0, 64, PN_KV_CHOICE_Q8_0}};
+                  {100, 0, 64, PN_KV_CHOICE_Q8_0},
+                  {600, 2, 64, PN_KV_CHOICE_Q4}};
     for (size_t i = 0; i < PN_ARRAY_N(names); i++) {
         struct golden g;
         assert_true(golden_load(names[i], false, &g));
@@ -297,6 +299,52 @@ static void unused_blocks(void **state) {
     golden_free(&mtp);
 }
 
+/* Which format is used and why: an explicit choice is carried out, auto follows the ladder for the
+ * families that bear it, and what was never measured doesn't count as borne. */
+static void kv_formats(void **state) {
+    (void)state;
+    static const struct {
+        enum pn_kv_choice asked;
+        double kl;
+        bool ladder;
+        enum pn_kv_choice used;
+        const char *why;
+    } cases[] = {
+        {PN_KV_CHOICE_Q8_0, 0.001, true, PN_KV_CHOICE_Q8_0, "asked for"},
+        {PN_KV_CHOICE_Q4, 0.001, false, PN_KV_CHOICE_Q4, "0.0010 at 1000 tokens, within 0.05"},
+        {PN_KV_CHOICE_Q4, 0.3, true, PN_KV_CHOICE_Q4, "0.3000 at 1000 tokens, above 0.05"},
+        {PN_KV_CHOICE_Q4, 0, true, PN_KV_CHOICE_Q4, "never measured for toy"},
+        {PN_KV_CHOICE_AUTO, 0.001, false, PN_KV_CHOICE_F16, "not short"},
+        {PN_KV_CHOICE_AUTO, 0.05, true, PN_KV_CHOICE_Q4, "memory is short"},
+        {PN_KV_CHOICE_AUTO, 0.051, true, PN_KV_CHOICE_F16, "not safe"},
+        {PN_KV_CHOICE_AUTO, 0, true, PN_KV_CHOICE_F16, "never measured for toy"},
+    };
+    for (size_t i = 0; i < PN_ARRAY_N(cases); i++) {
+        struct pn_family family = {.arch = "toy", .kv_q4_kl = cases[i].kl};
+        char why[160];
+        assert_int_equal(pn__kv_choose(cases[i].asked, &family, cases[i].ladder, why),
+                         cases[i].used);
+        if (!strstr(why, cases[i].why)) fail_msg("case %zu: %s", i, why);
+    }
+    struct golden g;
+    assert_true(golden_load("llama-gqa", false, &g));
+    struct pn_engine_options o = on_machine(g.model_path, LARGE);
+    o.ctx = 2000;
+    o.slots = 1;
+    o.kv = PN_KV_CHOICE_AUTO; /* nobody watches: no ladder */
+    struct pn_plan p = plan_of(&o);
+    assert_int_equal(p.kv, PN_KV_CHOICE_F16);
+    assert_string_equal(p.kv_why, "auto: memory is not short");
+    uint64_t f16_bytes = p.parts[2].bytes;
+    assert_string_equal(p.parts[2].name, "kv");
+    o.kv = PN_KV_CHOICE_Q4;
+    o.chunk = 64;
+    p = plan_of(&o);
+    assert_int_equal(p.kv, PN_KV_CHOICE_Q4);
+    assert_true(p.parts[2].bytes < f16_bytes);
+    golden_free(&g);
+}
+
 static void bad_options(void **state) {
     (void)state;
     static const struct {
@@ -307,7 +355,7 @@ static void bad_options(void **state) {
         {{.slots = UINT32_MAX}, "4294967295 slots"},
         {{.threads = 257}, "257 threads"},
         {{.threads = UINT32_MAX}, "4294967295 threads"},
-        {{.kv = (enum pn_kv_choice)3}, "KV format 3"},
+        {{.kv = (enum pn_kv_choice)5}, "KV format 5"},
         {{.weights = (enum pn_weights_choice)3}, "weights 3"},
         {{.isa = (enum pn_isa_choice)5}, "ISA 5"},
     };
@@ -359,6 +407,7 @@ int main(void) {
         cmocka_unit_test(context_above_training),
         cmocka_unit_test(unused_blocks),
         cmocka_unit_test(bad_options),
+        cmocka_unit_test(kv_formats),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

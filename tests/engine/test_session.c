@@ -131,15 +131,34 @@ static void cutting_back(void **state) {
         uint32_t held; /* prompt, of which the last 20 are wrong; then 3 tokens */
         uint32_t cut;
         uint32_t kept;
+        enum pn_kv_choice kv;
     } cases[] = {
-        {"llama-gqa", 90, 70, 70}, {"llama-gqa", 90, 64, 64}, {"llama-gqa", 90, 0, 0},
-        {"llama-gqa", 84, 63, 63}, {"gemma3", 190, 170, 170}, {"gemma3", 190, 130, 0},
-        {"gemma3", 60, 40, 40},    {"qwen35", 90, 70, 0},     {"qwen35", 90, 92, 92},
+        {"llama-gqa", 90, 70, 70, 0},
+        {"llama-gqa", 90, 64, 64, 0},
+        {"llama-gqa", 90, 0, 0, 0},
+        {"llama-gqa", 84, 63, 63, 0},
+        {"gemma3", 190, 170, 170, 0},
+        {"gemma3", 190, 130, 0, 0},
+        {"gemma3", 60, 40, 40, 0},
+        {"qwen35", 90, 70, 0, 0},
+        {"qwen35", 90, 92, 92, 0},
+        /* The newest page and the first are held wide, the others in four bits only: a cut into one
+         * of those goes on from its start. */
+        {"llama-gqa", 200, 195, 195, PN_KV_CHOICE_Q4},
+        {"llama-gqa", 200, 192, 192, PN_KV_CHOICE_Q4},
+        {"llama-gqa", 200, 150, 128, PN_KV_CHOICE_Q4},
+        {"llama-gqa", 200, 128, 128, PN_KV_CHOICE_Q4},
+        {"llama-gqa", 200, 127, 64, PN_KV_CHOICE_Q4},
+        {"llama-gqa", 200, 50, 50, PN_KV_CHOICE_Q4},
+        {"gemma3", 190, 170, 170, PN_KV_CHOICE_Q4},
+        {"gemma3", 190, 130, 0, PN_KV_CHOICE_Q4},
+        {"qwen35", 200, 150, 0, PN_KV_CHOICE_Q4},
     };
     for (size_t i = 0; i < PN_ARRAY_N(cases); i++) {
         struct golden g;
         assert_true(golden_load(cases[i].family, false, &g));
         struct pn_engine_options o = options_for(&g, 2, 16);
+        o.kv = cases[i].kv;
         struct ids ids = make_ids(g.vocab, 250, 21);
         struct ids astray = make_ids(g.vocab, 250, 21);
         struct pn_detail d = {{0}};

@@ -20,6 +20,7 @@ struct cache {
     float *v;
     float *q; /* [pos_n, q_head_n, k_dim] */
     struct pn_page_view *pages;
+    struct pn_page_view *narrow; /* NULL: pages have one form */
     uint32_t page_n;
 };
 
@@ -36,10 +37,25 @@ static void pages_new(struct cache *c, const enum pn_kv_format *formats, uint32_
     }
 }
 
+/* Every page but the first gets a second form, in Q4. */
+static void narrow_new(struct cache *c) {
+    uint64_t bytes = pn__kv_layer_bytes(PN_KV_Q4, &c->shape) * LAYERS;
+    c->narrow = calloc(c->page_n, sizeof *c->narrow);
+    assert_non_null(c->narrow);
+    for (uint32_t i = 1; i < c->page_n; i++) {
+        c->narrow[i] = (struct pn_page_view){aligned_alloc(64, bytes), PN_KV_Q4};
+        assert_non_null(c->narrow[i].data);
+        memset(c->narrow[i].data, UNTOUCHED, bytes);
+    }
+}
+
 static void pages_free(struct cache *c) {
-    for (uint32_t i = 0; i < c->page_n; i++)
+    for (uint32_t i = 0; i < c->page_n; i++) {
         free(c->pages[i].data);
+        if (c->narrow) free(c->narrow[i].data);
+    }
     free(c->pages);
+    free(c->narrow);
 }
 
 static float *floats_new(struct rng *r, uint64_t n, float scale) {
@@ -86,7 +102,10 @@ static struct pn_heads rows_of(float *x, uint32_t from, uint32_t row_n, uint32_t
 static struct pn_seq seq_of(const struct cache *c, uint32_t from, uint32_t row_n, uint32_t gone_n) {
     struct pn_seq s = {.row_n = row_n, .pos = from};
     s.tables[PN_PAGE_WINDOW] =
-        (struct pn_page_table){c->pages + gone_n, gone_n, c->page_n - gone_n};
+        (struct pn_page_table){.pages = c->pages + gone_n,
+                               .first = gone_n,
+                               .n = c->page_n - gone_n,
+                               .narrow = c->narrow ? c->narrow + gone_n : NULL};
     return s;
 }
 
@@ -117,19 +136,37 @@ static void write_all(struct backend *b, struct cache *c) {
 
 /* ---- the layout of a page, read by the words of ops.h ---- */
 
+static uint64_t bytes_of(enum pn_kv_format format, uint32_t dim) {
+    uint32_t scales = 2 * ((dim + 31) / 32);
+    switch (format) {
+    case PN_KV_F32:
+        return 4 * dim;
+    case PN_KV_F16:
+        return 2 * dim;
+    case PN_KV_Q8_0:
+        return scales + dim;
+    case PN_KV_Q4:
+        return scales + (dim + 1) / 2;
+    }
+    return 0;
+}
+
+static bool in_q4(const struct cache *c, uint32_t pos) {
+    return c->pages[pos / PN_PAGE_TOKENS].format == PN_KV_Q4;
+}
+
+static const int q4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+
+/* A vector as it is stored: rotated in Q4. */
 static void read_vector(const struct cache *c, uint32_t pos, uint32_t head, bool value,
                         double *out) {
     const struct pn_page_view *page = &c->pages[pos / PN_PAGE_TOKENS];
     uint32_t wanted = value ? c->shape.v_dim : c->shape.k_dim;
     value = value && !c->shape.v_in_k;
     uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
-    uint64_t row_bytes = page->format == PN_KV_F32   ? 4 * dim
-                         : page->format == PN_KV_F16 ? 2 * dim
-                                                     : 2 * ((dim + 31) / 32) + dim;
-    uint64_t k_bytes = page->format == PN_KV_F32 ? 4 * c->shape.k_dim
-                       : page->format == PN_KV_F16
-                           ? 2 * c->shape.k_dim
-                           : 2 * ((c->shape.k_dim + 31) / 32) + c->shape.k_dim;
+    uint64_t row_bytes = bytes_of(page->format, dim);
+    uint64_t k_bytes = bytes_of(page->format, c->shape.k_dim);
     uint64_t k_part = (c->shape.head_n * PN_PAGE_TOKENS * k_bytes + 63) / 64 * 64;
     const uint8_t *p = page->data + LAYER * pn__kv_layer_bytes(page->format, &c->shape) +
                        (value ? k_part : 0) +
@@ -143,22 +180,114 @@ static void read_vector(const struct cache *c, uint32_t pos, uint32_t head, bool
             memcpy(&h, p + 2 * i, 2);
             f = pn__f16_to_f32(h);
         } else {
+            const uint8_t *codes = p + 2 * ((dim + 31) / 32);
             memcpy(&h, p + 2 * (i / 32), 2);
-            f = pn__f16_to_f32(h) * (float)(int8_t)p[2 * ((dim + 31) / 32) + i];
+            int level = (int8_t)codes[page->format == PN_KV_Q4 ? 0 : i];
+            if (page->format == PN_KV_Q4)
+                level = q4_levels[i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15];
+            f = pn__f16_to_f32(h) * (float)level;
         }
         out[i] = f;
     }
 }
 
+/* ---- the rotation, by Sylvester's H(2n) = (H H; H -H) ---- */
+
+static uint32_t run_of(uint32_t dim) {
+    uint32_t n = 1;
+    while (dim % (2 * n) == 0)
+        n *= 2;
+    return n;
+}
+
+/* Element i of H(n) x is the sum of x_j, or of -x_j where i and j share an odd number of bits. */
+static void turn_exact(const double *x, double *out, uint32_t dim) {
+    uint32_t n = run_of(dim);
+    for (uint32_t i = 0; i < dim; i++) {
+        out[i] = 0;
+        for (uint32_t j = 0; j < n; j++) {
+            double y = x[i / n * n + j];
+            out[i] += __builtin_parity(i % n & j) ? -y : y;
+        }
+        out[i] /= sqrt(n);
+    }
+}
+
+/* How far off float arithmetic in pairs may leave each: every level and the factor round once, and
+ * the factor is itself the result of a root and a quotient. */
+static void turn_bound(const double *x, double *out, uint32_t dim) {
+    uint32_t n = run_of(dim);
+    for (uint32_t i = 0; i < dim; i++) {
+        double sum = 0;
+        for (uint32_t j = 0; j < n; j++)
+            sum += fabs(x[i / n * n + j]);
+        out[i] = (log2(n) + 3) * U * sum / sqrt(n);
+    }
+}
+
+/* The definition's own order. */
+static void turn_float(float *x, uint32_t dim) {
+    uint32_t n = run_of(dim);
+    for (uint32_t h = 1; h < n; h *= 2)
+        for (uint32_t i = 0; i < dim; i++)
+            if (!(i & h)) {
+                float a = x[i], b = x[i + h];
+                x[i] = a + b;
+                x[i + h] = a - b;
+            }
+    for (uint32_t i = 0; i < dim; i++)
+        x[i] *= 1.0f / sqrtf((float)n);
+}
+
 /* ---- storing ---- */
 
-static const enum pn_kv_format all_formats[] = {PN_KV_F32, PN_KV_F16, PN_KV_Q8_0};
+static const enum pn_kv_format all_formats[] = {PN_KV_F32, PN_KV_F16, PN_KV_Q8_0, PN_KV_Q4};
+#define WIDE_FORMAT_N (PN_ARRAY_N(all_formats) - 1)
+
+/* How far x is from the nearest of the sixteen levels times d. */
+static double q4_distance(double x, double d) {
+    double best = HUGE_VAL;
+    for (int k = 0; k < 16; k++)
+        best = fmin(best, fabs(x - d * q4_levels[k]));
+    return best;
+}
+
+/* Each element is as near to the rotated vector's as any of the block's sixteen levels. */
+static void check_stored_q4(const float *x, uint32_t dim, const double *got) {
+    double halves[DIM_MAX] = {0}, want[DIM_MAX], off[DIM_MAX];
+    for (uint32_t i = 0; i < dim; i++)
+        halves[i] = pn__f16_to_f32(pn__f32_to_f16(x[i]));
+    turn_exact(halves, want, dim);
+    turn_bound(halves, off, dim);
+    for (uint32_t b = 0; b < dim; b += 32) {
+        uint32_t end = b + 32 < dim ? b + 32 : dim;
+        double low = 0, high = 0, slack = 0;
+        for (uint32_t i = b; i < end; i++) {
+            low = fmin(low, want[i]);
+            high = fmax(high, want[i]);
+            slack = fmax(slack, off[i]);
+        }
+        double d = (high > -low ? -high : -low) / 127;
+        bool tie = fabs(high + low) <= 2 * slack; /* then the scale may have either sign */
+        /* The scale is a half, a subnormal one at worst. */
+        slack = 3 * slack + fmax(fabs(d) * 127 * 0x1p-11, 127 * 0x1p-25) * 1.001;
+        for (uint32_t i = b; i < end; i++) {
+            double bound = q4_distance(want[i], d);
+            if (tie) bound = fmax(bound, q4_distance(want[i], -d));
+            ASSERT_NEAR(got[i], want[i], bound + slack);
+        }
+    }
+}
 
 static void check_stored(const struct cache *c, uint32_t pos, uint32_t head, bool value) {
     uint32_t dim = value ? c->shape.v_dim : c->shape.k_dim;
     const float *x = (value ? c->v : c->k) + ((uint64_t)pos * c->shape.head_n + head) * dim;
     double got[DIM_MAX];
     read_vector(c, pos, head, value, got);
+    if (in_q4(c, pos)) {
+        check_stored_q4(x, dim, got);
+        return;
+    }
     for (uint32_t b = 0; b < dim; b += 32) {
         double am = 0;
         for (uint32_t i = b; i < dim && i < b + 32; i++)
@@ -253,37 +382,59 @@ static void test_row_bytes(void **state) {
 
 /* ---- attention ---- */
 
-/* One output vector in double, and how far float arithmetic in the canonical order may be off. */
-static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *out, double *bound) {
+/* One output vector in double, and how far float arithmetic in the canonical order may be off. What
+ * Q4 positions give is summed up rotated, as it is stored, and rotated back at the end. */
+struct sums {
+    double out[DIM_MAX];
+    double size[DIM_MAX]; /* of absolute values */
+};
+
+static double score_exact(const struct cache *c, uint32_t row, uint32_t head, uint32_t t,
+                          double *err) {
     uint32_t dim = c->shape.k_dim;
-    uint32_t kv_head = head / (c->q_head_n / c->shape.head_n);
+    const float *x = c->q + ((uint64_t)row * c->q_head_n + head) * dim;
+    double plain[DIM_MAX], q[DIM_MAX], q_err[DIM_MAX] = {0}, vec[DIM_MAX], dot = 0, size = 0,
+                                       off = 0;
+    for (uint32_t i = 0; i < dim; i++)
+        q[i] = plain[i] = x[i];
+    if (in_q4(c, t)) {
+        turn_exact(plain, q, dim);
+        turn_bound(plain, q_err, dim);
+    }
+    read_vector(c, t, head / (c->q_head_n / c->shape.head_n), false, vec);
+    for (uint32_t i = 0; i < dim; i++) {
+        dot += q[i] * vec[i];
+        size += fabs(q[i] * vec[i]);
+        off += q_err[i] * fabs(vec[i]);
+    }
+    /* Lane additions, tree, the scale's product, and s - max. */
+    *err = ((dim / 16.0 + 1 + 4 + 1) * U * size + 1.001 * off) * c->scale +
+           2 * U * fabs(dot * c->scale);
+    return dot * c->scale;
+}
+
+static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *out, double *bound) {
+    uint32_t dim = c->shape.v_dim;
     uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
-    const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * dim;
     double *s = malloc((row + 1) * sizeof *s);
-    double vec[DIM_MAX], max = -HUGE_VAL, score_err = 0, sum = 0, size[DIM_MAX] = {0};
+    double vec[DIM_MAX], max = -HUGE_VAL, score_err = 0, sum = 0;
+    struct sums parts[2] = {{{0}, {0}}, {{0}, {0}}}; /* plain, rotated */
     for (uint32_t t = lo; t <= row; t++) {
-        double dot = 0, abs_dot = 0;
-        read_vector(c, t, kv_head, false, vec);
-        for (uint32_t i = 0; i < dim; i++) {
-            dot += q[i] * vec[i];
-            abs_dot += fabs(q[i] * vec[i]);
-        }
-        s[t] = dot * c->scale;
+        double err;
+        s[t] = score_exact(c, row, head, t, &err);
         max = fmax(max, s[t]);
-        /* Lane additions, tree, the scale's product, and s - max. */
-        double err = (dim / 16.0 + 1 + 4 + 1) * U * abs_dot * c->scale + 2 * U * fabs(s[t]);
         score_err = fmax(score_err, err);
     }
-    memset(out, 0, c->shape.v_dim * sizeof *out);
     if (c->sinks) max = fmax(max, c->sinks[head]);
     if (c->sinks) sum = exp(c->sinks[head] - max);
     for (uint32_t t = lo; t <= row; t++) {
         double p = exp(s[t] - max);
+        struct sums *part = &parts[in_q4(c, t)];
         sum += p;
-        read_vector(c, t, kv_head, true, vec);
-        for (uint32_t i = 0; i < c->shape.v_dim; i++) {
-            out[i] += p * vec[i];
-            size[i] += fabs(p * vec[i]);
+        read_vector(c, t, head / (c->q_head_n / c->shape.head_n), true, vec);
+        for (uint32_t i = 0; i < dim; i++) {
+            part->out[i] += p * vec[i];
+            part->size[i] += fabs(p * vec[i]);
         }
     }
     /* Both sums are off by the scores' errors (of s and of max), then by their own roundings: a
@@ -291,9 +442,16 @@ static void oracle(const struct cache *c, uint32_t row, uint32_t head, double *o
     uint32_t chain_n = row - lo + 1 < 1024 ? row - lo + 1 : 1024;
     uint32_t merge_n = row / 1024 + (c->sinks != NULL);
     double rel = expm1(2 * score_err) * 2 + (chain_n + chain_n / 16.0 + 16 + 8 * merge_n) * U;
-    for (uint32_t i = 0; i < c->shape.v_dim; i++) {
-        out[i] /= sum;
-        bound[i] = rel * size[i] / sum + 0x1p-120;
+    /* The way back spreads an element's error over its run, and rounds. */
+    double back[DIM_MAX], off[DIM_MAX], n = run_of(dim);
+    turn_exact(parts[1].out, back, dim);
+    turn_bound(parts[1].size, off, dim);
+    for (uint32_t i = 0; i < dim; i++) {
+        double spread = 0;
+        for (uint32_t j = 0; j < n; j++)
+            spread += parts[1].size[i / run_of(dim) * run_of(dim) + j] / sqrt(n);
+        out[i] = (parts[0].out[i] + back[i]) / sum;
+        bound[i] = (rel * (parts[0].size[i] + spread) + 1.001 * off[i]) / sum + 0x1p-120;
     }
     free(s);
 }
@@ -344,56 +502,71 @@ static float tree(float lanes[16]) {
 static float score_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t t) {
     double k[DIM_MAX];
     float lanes[16] = {0};
-    const float *q = c->q + ((uint64_t)row * c->q_head_n + head) * c->shape.k_dim;
+    float q[DIM_MAX];
+    memcpy(q, c->q + ((uint64_t)row * c->q_head_n + head) * c->shape.k_dim,
+           c->shape.k_dim * sizeof *q);
+    if (in_q4(c, t)) turn_float(q, c->shape.k_dim);
     read_vector(c, t, head / (c->q_head_n / c->shape.head_n), false, k);
     for (uint32_t i = 0; i < c->shape.k_dim; i++)
         lanes[i % 16] = fmaf(q[i], (float)k[i], lanes[i % 16]);
     return tree(lanes) * c->scale;
 }
 
+/* Sums of p * v: of plain positions, then of rotated ones. */
+#define BOTH (2 * DIM_MAX)
+
 /* One group's maximum, sum and values; to are included. */
 static void group_of(const struct cache *c, uint32_t row, uint32_t head, uint32_t from, uint32_t to,
-                     float *max, float *sum, float *acc) {
+                     float *max, float *sum, float acc[BOTH]) {
     float lanes[16] = {0};
     double v[DIM_MAX];
     *max = -INFINITY;
-    memset(acc, 0, c->shape.v_dim * sizeof *acc);
+    memset(acc, 0, BOTH * sizeof *acc);
     for (uint32_t t = from; t <= to; t++)
         *max = fmaxf(*max, score_of(c, row, head, t));
     for (uint32_t t = from; t <= to; t++) {
         float p = pn__exp(score_of(c, row, head, t) - *max);
         lanes[t % 16] += p;
         read_vector(c, t, head / (c->q_head_n / c->shape.head_n), true, v);
+        float *part = acc + (in_q4(c, t) ? DIM_MAX : 0);
         for (uint32_t i = 0; i < c->shape.v_dim; i++)
-            acc[i] = fmaf(p, (float)v[i], acc[i]);
+            part[i] = fmaf(p, (float)v[i], part[i]);
     }
     *sum = tree(lanes);
 }
 
 static void canonical(const struct cache *c, uint32_t row, uint32_t head, float *out) {
     uint32_t lo = c->window && row + 1 > c->window ? row + 1 - c->window : 0;
-    float max = 0, sum = 0, group[DIM_MAX], m, l;
+    float max = 0, sum = 0, all[BOTH], group[BOTH], m, l;
+    bool any_q4 = false;
+    for (uint32_t t = lo; t <= row; t++)
+        any_q4 = any_q4 || in_q4(c, t);
     for (uint32_t g = lo / 1024; g <= row / 1024; g++) {
         uint32_t from = g * 1024 > lo ? g * 1024 : lo;
         uint32_t to = g * 1024 + 1023 < row ? g * 1024 + 1023 : row;
         bool first = g == lo / 1024;
-        group_of(c, row, head, from, to, &m, &l, first ? out : group);
+        group_of(c, row, head, from, to, &m, &l, first ? all : group);
         float both = first ? m : fmaxf(max, m);
         float a = pn__exp(max - both), b = pn__exp(m - both);
         sum = first ? l : fmaf(l, b, sum * a);
-        for (uint32_t i = 0; !first && i < c->shape.v_dim; i++)
-            out[i] = fmaf(group[i], b, out[i] * a);
+        for (uint32_t i = 0; !first && i < BOTH; i++)
+            all[i] = fmaf(group[i], b, all[i] * a);
         max = both;
+    }
+    if (any_q4) {
+        turn_float(all + DIM_MAX, c->shape.v_dim);
+        for (uint32_t i = 0; i < c->shape.v_dim; i++)
+            all[i] += all[DIM_MAX + i];
     }
     if (c->sinks) {
         float both = fmaxf(max, c->sinks[head]);
         float a = pn__exp(max - both);
         sum = sum * a + pn__exp(c->sinks[head] - both);
         for (uint32_t i = 0; i < c->shape.v_dim; i++)
-            out[i] *= a;
+            all[i] *= a;
     }
     for (uint32_t i = 0; i < c->shape.v_dim; i++)
-        out[i] /= sum;
+        out[i] = all[i] / sum;
 }
 
 static void test_definition(void **state) {
@@ -467,7 +640,7 @@ static void test_shapes(void **state) {
             struct cache c;
             cache_init(&c, 2500 + i * 10 + per_kv, 97, 1, per_kv, dims[i], dims[(i + per_kv) % 7]);
             c.window = per_kv == 5 ? 33 : 0;
-            pages_new(&c, &all_formats[(i + per_kv) % 3], 1);
+            pages_new(&c, &all_formats[(i + per_kv) % 4], 1);
             struct backend b;
             backend_open(&b, PN_ISA_REF, 2);
             write_all(&b, &c);
@@ -519,18 +692,18 @@ static void test_sinks(void **state) {
 }
 
 /* One row a token for all heads, V in it: sizes as real models have them, and such that a block of
- * Q8_0 has some of both. */
+ * Q8_0 has some of both. A rotated vector's first part is nothing by itself: not in Q4. */
 static void test_latent(void **state) {
     (void)state;
     static const uint32_t dims[][2] = {{576, 512}, {32, 24}, {80, 41}, {320, 320}};
     static const uint32_t per_kv[] = {16, 4, 33, 1};
     for (size_t i = 0; i < PN_ARRAY_N(dims); i++)
-        for (size_t f = 0; f <= PN_ARRAY_N(all_formats); f++) {
+        for (size_t f = 0; f <= WIDE_FORMAT_N; f++) {
             struct cache c;
-            bool mixed = f == PN_ARRAY_N(all_formats);
+            bool mixed = f == WIDE_FORMAT_N;
             cache_init(&c, 4700 + i, i % 2 ? 1030 : 150, 1, per_kv[i], dims[i][0], dims[i][1]);
             c.shape.v_in_k = true;
-            pages_new(&c, &all_formats[mixed ? 0 : f], mixed ? PN_ARRAY_N(all_formats) : 1);
+            pages_new(&c, &all_formats[mixed ? 0 : f], mixed ? WIDE_FORMAT_N : 1);
             check_cache(&c);
             cache_free(&c);
         }
@@ -605,6 +778,54 @@ static void test_chunks(void **state) {
     }
 }
 
+/* Pages in two forms: each row reads what pn__page_narrow says, as if every page had but that form,
+ * wherever the prompt is cut; and the wide forms that nobody reads any more may be gone. */
+static void check_forms(uint32_t k_dim, uint32_t v_dim, uint32_t window, uint32_t per_kv) {
+    struct cache c, one;
+    cache_init(&c, 6500 + k_dim + window, 500, 2, 2 * per_kv, k_dim, v_dim);
+    c.window = window;
+    pages_new(&c, &all_formats[1], 1);
+    narrow_new(&c);
+    check_chunks(&c, 0);
+    struct backend b;
+    backend_open(&b, pn__isa_best(PN_ISA_NEON), 2);
+    write_all(&b, &c);
+    one = c;
+    one.narrow = NULL;
+    one.pages = calloc(c.page_n, sizeof *one.pages);
+    uint64_t n = (uint64_t)c.q_head_n * v_dim;
+    float *got = guarded_new(100 * n), *want = guarded_new(n);
+    attend_rows(&b, &c, 400, 100, got);
+    for (uint32_t r = 0; r < 100; r++) {
+        for (uint32_t p = 0; p < c.page_n; p++) {
+            bool narrow = p >= 1 && p + PN_KV_WIDE_PAGES <= (400 + r) / 64;
+            one.pages[p] = narrow ? c.narrow[p] : c.pages[p];
+        }
+        attend_rows(&b, &one, 400 + r, 1, want);
+        assert_true(same_bits(got + r * n, want, n));
+    }
+    for (uint32_t p = 1; p + PN_KV_WIDE_PAGES <= 400 / 64; p++) {
+        free(c.pages[p].data);
+        c.pages[p].data = NULL;
+    }
+    float *again = guarded_new(100 * n);
+    attend_rows(&b, &c, 400, 100, again);
+    assert_true(same_bits(got, again, 100 * n));
+    backend_close(&b);
+    guarded_free(got);
+    guarded_free(again);
+    guarded_free(want);
+    free(one.pages);
+    cache_free(&c);
+}
+
+static void test_forms(void **state) {
+    (void)state;
+    check_forms(24, 24, 0, 2);
+    check_forms(64, 40, 0, 1);
+    check_forms(80, 64, 200, 5);
+}
+
 static void test_beside_others(void **state) {
     (void)state;
     enum { SEQS = 4, HEADS_Q = 4, D = 24 };
@@ -675,8 +896,8 @@ int main(void) {
         cmocka_unit_test(test_shapes),           cmocka_unit_test(test_windows),
         cmocka_unit_test(test_many_heads),       cmocka_unit_test(test_sinks),
         cmocka_unit_test(test_latent),           cmocka_unit_test(test_extreme_scores),
-        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_beside_others),
-        cmocka_unit_test(test_non_finite),
+        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_beside_others),    cmocka_unit_test(test_non_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

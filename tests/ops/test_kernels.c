@@ -190,6 +190,10 @@ static void run_kv_q8_0(const struct pn_kernels *k, const struct vec *v, float *
     k->kv_store[PN_KV_Q8_0](v->x, (uint8_t *)out, v->n);
 }
 
+static void run_kv_q4(const struct pn_kernels *k, const struct vec *v, float *out) {
+    k->kv_store[PN_KV_Q4](v->x, (uint8_t *)out, v->n);
+}
+
 /* A row of n / block blocks, as the second of three that share a tile: codes, sums, scales. */
 static void prepare(const struct pn_kernels *k, const struct vec *v, float *out,
                     enum pn_act_kind kind, uint32_t block_n) {
@@ -257,6 +261,7 @@ static const struct entry {
     {"kv_f32", run_kv_f32, true, 128},
     {"kv_f16", run_kv_f16, true, 128},
     {"kv_q8_0", run_kv_q8_0, true, 128},
+    {"kv_q4", run_kv_q4, true, 128},
     {"prepare_q32", run_prepare_q32, true, 4096},
     {"prepare_q256", run_prepare_q256, true, 4096},
 };

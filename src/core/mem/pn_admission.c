@@ -94,18 +94,35 @@ uint64_t pn__window_pages(uint32_t window, uint32_t step, uint32_t page, uint64_
     return pn__max_u64(most, pages_of_step(step_n * step, n_prompt % step, window, page));
 }
 
+/* Of the pages of a step, `seen_n` of them up to `end`, those of two forms that still have the
+ * first: the sequence's first page, and from the page of `pos` on. */
+static uint64_t wide_of_step(uint64_t pos, uint64_t end, uint64_t seen_n, uint32_t page) {
+    uint64_t first = end - seen_n;
+    uint64_t from = pn__max_u64(pos / page, first);
+    return pn__sub_floor_u64(end, from) + (first == 0 && from > 0);
+}
+
+/* Bytes of one kind held while the rows [pos, pos + n) are computed. True when that wraps. */
+static bool kind_bytes(const pn_admit_cost *c, int i, uint64_t pos, uint64_t n, uint64_t *out) {
+    uint32_t page = c->kv[i].page_tokens;
+    uint32_t window = c->kv[i].step_tokens ? c->kv[i].window : 0;
+    uint64_t pages = pages_of_step(pos, n, window, page);
+    if (c->kv[i].page_max) pages = pn__min_u64(pages, c->kv[i].page_max);
+    if (c->kv[i].narrow_bytes == 0) return pn__mul_u64(pages, c->kv[i].page_bytes, out);
+    uint64_t end = (pos + n + page - 1) / page;
+    uint64_t narrow;
+    return pn__mul_u64(wide_of_step(pos, end, pages, page), c->kv[i].page_bytes, out) ||
+           pn__mul_u64(pages - (pages > 0 && pages == end), c->kv[i].narrow_bytes, &narrow) ||
+           pn__add_u64(*out, narrow, out);
+}
+
 /* Bytes held while the rows [pos, pos + n) are computed; raises *most to them. */
 static int take_step(const pn_admit_cost *c, uint64_t pos, uint64_t n, uint64_t *most) {
     uint64_t sum = 0;
     for (int i = 0; i < PN_ADMIT_KV_KINDS; i++) {
         uint64_t bytes;
         if (c->kv[i].page_tokens == 0) continue;
-        uint32_t window = c->kv[i].step_tokens ? c->kv[i].window : 0;
-        uint64_t pages = pages_of_step(pos, n, window, c->kv[i].page_tokens);
-        if (c->kv[i].page_max) pages = pn__min_u64(pages, c->kv[i].page_max);
-        if (pn__mul_u64(pages, c->kv[i].page_bytes, &bytes) || pn__add_u64(sum, bytes, &sum)) {
-            return PN_E_INVALID;
-        }
+        if (kind_bytes(c, i, pos, n, &bytes) || pn__add_u64(sum, bytes, &sum)) return PN_E_INVALID;
     }
     *most = pn__max_u64(*most, sum);
     return 0;
@@ -119,7 +136,7 @@ static int kv_bytes(const pn_admit_cost *c, uint64_t n_prompt, uint64_t total, u
     uint32_t page = 1;
     *out = 0;
     for (int i = 0; i < PN_ADMIT_KV_KINDS; i++) {
-        if (c->kv[i].page_tokens == 0 || c->kv[i].window == 0) continue;
+        if (c->kv[i].page_tokens == 0 || (c->kv[i].window | c->kv[i].narrow_bytes) == 0) continue;
         if (c->kv[i].step_tokens) step = c->kv[i].step_tokens;
         page = c->kv[i].page_tokens;
     }

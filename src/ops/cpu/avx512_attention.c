@@ -1,4 +1,4 @@
-/* Attention over pages of F32, F16 and Q8_0.
+/* Attention over pages of F32, F16, Q8_0 and Q4.
  *
  * A tile's queries share every load of K and V. For the scores K is widened and turned, a lane
  * being a position: element k of sixteen positions is one register, and a dot's sixteen partial
@@ -10,6 +10,7 @@
 
 #include "ops/cpu/avx512.h"
 #include "ops/cpu/math.h"
+#include "ops/cpu/q4.h"
 
 #define KEYS 32     /* positions of K in the buffer, two registers */
 #define K_CHUNK 256 /* elements of theirs; longer heads come in pieces */
@@ -28,7 +29,8 @@ struct walk {
     uint32_t query_n;
     struct span spans[PN_ATT_QUERIES];
     const float *q[PN_ATT_QUERIES];
-    float sum[PN_ATT_QUERIES]; /* of the group */
+    bool any_q4[PN_ATT_QUERIES]; /* among its positions */
+    float sum[PN_ATT_QUERIES];   /* of the group */
     float max[PN_ATT_QUERIES];
     float merged_sum[PN_ATT_QUERIES];
     float merged_max[PN_ATT_QUERIES];
@@ -79,7 +81,7 @@ struct rows {
 };
 
 static struct rows rows_of(const struct pn_att_tile *t, uint32_t pos, bool value) {
-    const struct pn_page_view *page = &t->table->pages[pos / PN_PAGE_TOKENS - t->table->first];
+    const struct pn_page_view *page = pn__att_page(t, pos / PN_PAGE_TOKENS);
     const uint8_t *layer = page->data + t->layer_i * pn__kv_layer_bytes(page->format, t->shape);
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
     uint64_t k_part = pn__kv_v_offset(page->format, t->shape);
@@ -93,6 +95,18 @@ static struct rows rows_of(const struct pn_att_tile *t, uint32_t pos, bool value
     return r;
 }
 
+/* Sixteen levels of Q4 from eight bytes: each dword gets the half that holds its nibble, shifted
+ * down; the table look-up uses the low four bits. */
+INLINE __m512 levels16(__m128i bytes) {
+    const __m512 table =
+        _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    const __m512i halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512i shifts =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    __m512i x = _mm512_permutexvar_epi32(halves, _mm512_castsi128_si512(bytes));
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(x, shifts), table);
+}
+
 /* Elements i … i + 15 of a vector, those of `mask`, then zeros. A half, or a half times a code, is
  * exact. */
 INLINE __m512 widen16(const uint8_t *row, size_t i, uint32_t dim, __mmask16 mask,
@@ -101,6 +115,14 @@ INLINE __m512 widen16(const uint8_t *row, size_t i, uint32_t dim, __mmask16 mask
     if (format == PN_KV_F16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, row + 2 * i));
     uint16_t d;
     memcpy(&d, row + 2 * (i / 32), sizeof d);
+    if (format == PN_KV_Q4) {
+        const uint8_t *nibbles = row + 2 * (size_t)((dim + 31) / 32) + i / 2;
+        uint32_t byte_n = (uint32_t)(__builtin_popcount(mask) + 1) / 2;
+        __m128i bytes = mask == 0xffff ? _mm_loadl_epi64((const __m128i *)(const void *)nibbles)
+                                       : _mm_maskz_loadu_epi8(first_of_16(byte_n), nibbles);
+        __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16((short)d));
+        return _mm512_maskz_mul_ps(mask, scale, levels16(bytes));
+    }
     const uint8_t *codes = row + 2 * (size_t)((dim + 31) / 32);
     __m512i c = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, codes + i));
     __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16((short)d));
@@ -135,6 +157,9 @@ static void widen(const struct rows *r, uint32_t row, uint32_t row_n, uint32_t f
         break;
     case PN_KV_Q8_0:
         widen_as(r, row, row_n, from, to, buf, PN_KV_Q8_0);
+        break;
+    case PN_KV_Q4:
+        widen_as(r, row, row_n, from, to, buf, PN_KV_Q4);
         break;
     }
 }
@@ -198,6 +223,9 @@ static void turn(const struct rows *r, uint32_t row, uint32_t from, uint32_t to,
         break;
     case PN_KV_Q8_0:
         turn_as(r, row, from, to, buf, PN_KV_Q8_0);
+        break;
+    case PN_KV_Q4:
+        turn_as(r, row, from, to, buf, PN_KV_Q4);
         break;
     }
 }
@@ -299,11 +327,14 @@ static void score_parts(const struct walk *w, struct keys *x, uint32_t at) {
     }
 }
 
-static void copy_queries(const struct walk *w, struct keys *x) {
-    for (uint32_t m = 0; m < w->query_n; m++)
+static void copy_queries(const struct walk *w, struct keys *x, bool turned) {
+    for (uint32_t m = 0; m < w->query_n; m++) {
+        const float *q = w->q[m];
+        if (turned) q = w->scratch->turned_q + (uint64_t)m * w->tile->shape->k_dim;
         for (uint32_t i = x->from; i < x->to; i += 16)
             _mm512_store_ps(x->q[m] + (i - x->from),
-                            _mm512_maskz_loadu_ps(first_of_16(x->to - i), w->q[m] + i));
+                            _mm512_maskz_loadu_ps(first_of_16(x->to - i), q + i));
+    }
 }
 
 /* Scores of all queries at all positions of the blocks that `all` touches. Where a block sticks out
@@ -311,11 +342,14 @@ static void copy_queries(const struct walk *w, struct keys *x) {
 static void score(const struct walk *w, uint32_t from, struct span all) {
     struct keys x;
     uint32_t dim = w->tile->shape->k_dim;
+    bool turned = false;
     for (uint32_t pos = all.lo / KEYS * KEYS; pos <= all.hi; pos += KEYS) {
         struct rows rows = rows_of(w->tile, pos, false);
+        bool other = turned != (rows.format == PN_KV_Q4);
+        turned = rows.format == PN_KV_Q4;
         for (x.from = 0; x.from < dim; x.from = x.to) {
             x.to = min_u32(dim, x.from + K_CHUNK);
-            if (dim > K_CHUNK || pos <= all.lo) copy_queries(w, &x);
+            if (dim > K_CHUNK || pos <= all.lo || other) copy_queries(w, &x, turned);
             turn(&rows, pos % PN_PAGE_TOKENS, x.from, x.to, x.k);
             score_parts(w, &x, pos - from);
         }
@@ -412,6 +446,7 @@ static void soften(struct walk *w, uint32_t i, struct span local) {
 /* A page's V, widened: channels [c, c + V_CHUNK), zeros or nothing behind the last sixteen. */
 struct values {
     const float *buf; /* [PN_PAGE_TOKENS][V_CHUNK] */
+    float *sums;      /* [query_n][v_dim] where p * v goes */
     uint32_t pos;     /* of the first row */
     uint32_t c;
     uint32_t c_n;
@@ -422,7 +457,7 @@ struct values {
 INLINE void weigh_tile(const struct walk *w, const struct values *v, uint32_t from, struct span s,
                        uint32_t query, uint32_t query_n, uint32_t vec_n) {
     uint32_t dim = w->tile->shape->v_dim;
-    float *acc = w->scratch->group_v + (uint64_t)query * dim + v->c;
+    float *acc = v->sums + (uint64_t)query * dim + v->c;
     __mmask16 last = first_of_16(v->c_n - 16 * (vec_n - 1));
     __m512 f[QUERIES][V_CHUNK / 16];
     for (uint32_t m = 0; m < query_n; m++)
@@ -507,9 +542,10 @@ static void weigh(struct walk *w, uint32_t from, struct span all) {
          pos += PN_PAGE_TOKENS) {
         struct rows rows = rows_of(w->tile, pos, true);
         struct span page = clip(all, pos, pos + PN_PAGE_TOKENS - 1);
+        float *sums = rows.format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v;
         for (uint32_t c = 0; c < dim; c += V_CHUNK) {
             struct values v = {
-                .buf = buf, .pos = page.lo, .c = c, .c_n = min_u32(dim - c, V_CHUNK)};
+                .buf = buf, .sums = sums, .pos = page.lo, .c = c, .c_n = min_u32(dim - c, V_CHUNK)};
             widen(&rows, page.lo - pos, page.hi - page.lo + 1, c, c + v.c_n, buf);
             struct part part;
             for (uint32_t q = 0; q < w->query_n; q += part.n) {
@@ -522,15 +558,26 @@ static void weigh(struct walk *w, uint32_t from, struct span all) {
 
 /* ---- groups ---- */
 
+static void merge_values(const float *group, float *all, uint32_t dim, float a, float b) {
+    for (uint32_t c = 0; c < dim; c += 16) {
+        __mmask16 mask = first_of_16(dim - c);
+        __m512 old = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, all + c), _mm512_set1_ps(a));
+        __m512 sum =
+            _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, group + c), _mm512_set1_ps(b), old);
+        _mm512_mask_storeu_ps(all + c, mask, sum);
+    }
+}
+
 static void merge(struct walk *w, uint32_t i) {
     uint32_t dim = w->tile->shape->v_dim;
-    const float *acc = w->scratch->group_v + (uint64_t)i * dim;
-    float *all = w->scratch->merged_v + (uint64_t)i * dim;
+    uint64_t at = (uint64_t)i * dim;
+    const struct pn_thread_scratch *s = w->scratch;
     if (!w->merged_any[i]) {
         w->merged_any[i] = true;
         w->merged_max[i] = w->max[i];
         w->merged_sum[i] = w->sum[i];
-        memcpy(all, acc, dim * sizeof *all);
+        memcpy(s->merged_v + at, s->group_v + at, dim * sizeof(float));
+        if (w->any_q4[i]) memcpy(s->merged_r + at, s->group_r + at, dim * sizeof(float));
         return;
     }
     float max = w->max[i] > w->merged_max[i] ? w->max[i] : w->merged_max[i];
@@ -538,12 +585,8 @@ static void merge(struct walk *w, uint32_t i) {
     float b = pn__exp(w->max[i] - max);
     w->merged_max[i] = max;
     w->merged_sum[i] = fmaf(w->sum[i], b, w->merged_sum[i] * a);
-    for (uint32_t c = 0; c < dim; c += 16) {
-        __mmask16 mask = first_of_16(dim - c);
-        __m512 old = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, all + c), _mm512_set1_ps(a));
-        __m512 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, acc + c), _mm512_set1_ps(b), old);
-        _mm512_mask_storeu_ps(all + c, mask, sum);
-    }
+    merge_values(s->group_v + at, s->merged_v + at, dim, a, b);
+    if (w->any_q4[i]) merge_values(s->group_r + at, s->merged_r + at, dim, a, b);
 }
 
 /* The head's sink as one more group, without values: what the values so far are to be multiplied
@@ -565,6 +608,7 @@ static void group(struct walk *w, uint32_t from, struct span all) {
         if (own.lo > own.hi) continue;
         soften(w, i, (struct span){own.lo - from, own.hi - from});
         memset(w->scratch->group_v + (uint64_t)i * dim, 0, dim * sizeof(float));
+        if (w->any_q4[i]) memset(w->scratch->group_r + (uint64_t)i * dim, 0, dim * sizeof(float));
     }
     weigh(w, from, all);
     for (uint32_t i = 0; i < w->query_n; i++) {
@@ -573,12 +617,39 @@ static void group(struct walk *w, uint32_t from, struct span all) {
     }
 }
 
+/* A query's positions, and itself rotated if any of them are in Q4. */
+static void begin(struct walk *w, uint32_t i) {
+    const struct pn_att_tile *t = w->tile;
+    w->spans[i] = span_of(t, i);
+    w->q[i] = query_at(&t->q, t, i);
+    w->any_q4[i] = pn__att_any_q4(t, w->spans[i].lo, w->spans[i].hi);
+    if (!w->any_q4[i]) return;
+    float *q = w->scratch->turned_q + (uint64_t)i * t->shape->k_dim;
+    memcpy(q, w->q[i], t->shape->k_dim * sizeof *q);
+    pn__turn(q, t->shape->k_dim);
+}
+
+static void finish(struct walk *w, uint32_t i) {
+    uint32_t dim = w->tile->shape->v_dim;
+    float *out = query_at(&w->tile->out, w->tile, i);
+    const float *v = w->scratch->merged_v + (uint64_t)i * dim;
+    float *r = w->scratch->merged_r + (uint64_t)i * dim;
+    if (w->any_q4[i]) pn__turn(r, dim);
+    __m512 a = _mm512_set1_ps(w->tile->sinks ? merge_sink(w, i) : 1.0f);
+    __m512 sum = _mm512_set1_ps(w->merged_sum[i]);
+    for (uint32_t c = 0; c < dim; c += 16) {
+        __mmask16 mask = first_of_16(dim - c);
+        __m512 f = _mm512_maskz_loadu_ps(mask, v + c);
+        if (w->any_q4[i]) f = _mm512_add_ps(f, _mm512_maskz_loadu_ps(mask, r + c));
+        _mm512_mask_storeu_ps(out + c, mask, _mm512_div_ps(_mm512_mul_ps(f, a), sum));
+    }
+}
+
 static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
     struct walk w = {.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
     struct span all = {UINT32_MAX, 0};
     for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = span_of(tile, i);
-        w.q[i] = query_at(&tile->q, tile, i);
+        begin(&w, i);
         all.lo = min_u32(all.lo, w.spans[i].lo);
         all.hi = max_u32(all.hi, w.spans[i].hi);
     }
@@ -586,17 +657,8 @@ static void attention(const struct pn_att_tile *tile, const struct pn_thread_scr
         uint32_t from = g * PN_GROUP_TOKENS;
         group(&w, from, clip(all, from, from + PN_GROUP_TOKENS - 1));
     }
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        float *out = query_at(&tile->out, tile, i);
-        const float *v = scratch->merged_v + (uint64_t)i * tile->shape->v_dim;
-        __m512 a = _mm512_set1_ps(tile->sinks ? merge_sink(&w, i) : 1.0f);
-        __m512 sum = _mm512_set1_ps(w.merged_sum[i]);
-        for (uint32_t c = 0; c < tile->shape->v_dim; c += 16) {
-            __mmask16 mask = first_of_16(tile->shape->v_dim - c);
-            __m512 x = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, v + c), a);
-            _mm512_mask_storeu_ps(out + c, mask, _mm512_div_ps(x, sum));
-        }
-    }
+    for (uint32_t i = 0; i < w.query_n; i++)
+        finish(&w, i);
 }
 
 void pn__init_avx512_attention(struct pn_kernels *k) {

@@ -183,6 +183,9 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
         t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
         t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
         t.merged_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        t.turned_q = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        t.group_r = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
+        t.merged_r = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
         t.expert_y_n = expert_y_max(c);
         t.expert_y = t.expert_y_n ? pn__arena_take(a, t.expert_y_n, sizeof(float)) : NULL;
         if (slots) slots[i].scratch = t;

@@ -5,6 +5,7 @@ void PN_K(init_wide)(struct pn_kernels *k) {
     PN_K(init_wide_act)(k);
     PN_K(init_wide_logits)(k);
     PN_K(init_wide_norm)(k);
+    PN_K(init_wide_q4)(k);
     PN_K(init_wide_quant)(k);
     PN_K(init_wide_recurrent)(k);
 }

@@ -87,6 +87,9 @@ struct pn_thread_scratch {
     float *scores;            /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
     float *group_v;           /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
     float *merged_v;          /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
+    float *turned_q;          /* [PN_ATT_QUERIES][dim_max] rotated, for Q4 pages */
+    float *group_r; /* [PN_ATT_QUERIES][dim_max] group_v and merged_v of Q4 pages: rotated V */
+    float *merged_r;
     float *expert_y; /* [expert_y_n] some output rows of the experts, before they are summed */
     uint64_t expert_y_n;
 };
@@ -114,6 +117,23 @@ struct pn_att_tile {
     float scale;
     const float *sinks; /* [q.head_n] or NULL */
 };
+
+/* The form of page number `page` that the rows of a tile read. Where pages have two, a tile's rows
+ * stand in one page. */
+static inline const struct pn_page_view *pn__att_page(const struct pn_att_tile *t, uint32_t page) {
+    const struct pn_page_table *table = t->table;
+    if (table->narrow && pn__page_narrow(page, t->pos / PN_PAGE_TOKENS) &&
+        table->narrow[page - table->first].data)
+        return &table->narrow[page - table->first];
+    return &table->pages[page - table->first];
+}
+
+/* Whether positions lo … hi, both included, have any in Q4 for the tile. */
+static inline bool pn__att_any_q4(const struct pn_att_tile *t, uint32_t lo, uint32_t hi) {
+    for (uint32_t p = lo / PN_PAGE_TOKENS; p <= hi / PN_PAGE_TOKENS; p++)
+        if (pn__att_page(t, p)->format == PN_KV_Q4) return true;
+    return false;
+}
 
 /* ---- recurrent layers ---- */
 
@@ -206,7 +226,7 @@ struct pn_kernels {
     /* One head's vector to its bytes in a page, by format. F16: to nearest even. Q8_0, for each 32
      * (the last block short): codes as an activation's (KERNELS), of which they take the scale
      * am / 127 rounded to a half. A block with a non-finite value gets a NaN scale; a scale past
-     * the half's range becomes infinite, so that the block reads as no finite number. */
+     * the half's range becomes infinite, so that the block reads as no finite number. Q4: q4.h. */
     void (*kv_store[PN_KV_FORMAT_N])(const float *x, uint8_t *row, uint32_t dim);
 
     /* out = softmax(scale * q.k) v for each query of the tile, as ops.h says.
@@ -214,7 +234,9 @@ struct pn_kernels {
      * the query: m = max s, p = exp(s - m), l = sum p (lane t mod 16, tree), acc = fmaf(p, v, acc)
      * over t ascending. Merging, ascending: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
      * L = fmaf(l, b, L * a), A = fmaf(acc, b, A * a). A sink is merged last, as a group of its one
-     * score with l = 1 and acc = 0: L = L * a + b, A = A * a. At the end out = A / L. */
+     * score with l = 1 and acc = 0: L = L * a + b, A = A * a. At the end out = A / L.
+     * At positions in Q4 pages q is rotated for the score, and p * v goes to sums of its own, R
+     * beside A. A row that has such positions takes A = A + R rotated back, before the sink. */
     void (*attention)(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch);
 
     /* Channels [lo, hi): y = fmaf over j ascending, from 0; out = silu(y). Then the state moves. */

@@ -3,6 +3,8 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/lanes.h"
+#include "ops/cpu/q4.h"
+#include "quant/half.h"
 
 /* ---- rows of a page ---- */
 
@@ -25,6 +27,29 @@ static void store_q8_0(const float *x, uint8_t *row, uint32_t dim) {
         uint16_t d = pn__f32_to_f16(pn__quant_block(x + b * 32, q, n));
         memcpy(row + 2 * (size_t)b, &d, sizeof d);
         memcpy(row + 2 * (size_t)block_n + b * 32, q, n);
+    }
+}
+
+static void round_to_halves(const float *x, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = pn__half_widen(pn__half_narrow(x[i]));
+}
+
+static void store_q4(const float *x, uint8_t *row, uint32_t dim) {
+    pn__q4_store(x, row, dim, (struct pn_q4_ways){round_to_halves, pn__turn_block, pn__q4_block});
+}
+
+static void load_q4(const uint8_t *row, float *restrict out, uint32_t dim) {
+    uint32_t block_n = (dim + 31) / 32;
+    const uint8_t *nibbles = row + 2 * (size_t)block_n;
+    for (uint32_t b = 0; b < block_n; b++) {
+        uint32_t n = dim - b * 32 < 32 ? dim - b * 32 : 32;
+        float d;
+        pn__widen_f16(row + 2 * (size_t)b, &d, 1);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t k = b * 32 + i;
+            out[k] = d * (float)pn__q4_levels[nibbles[k / 2] >> 4 * (k % 2) & 15];
+        }
     }
 }
 
@@ -51,6 +76,9 @@ static const float *load_row(enum pn_kv_format format, const uint8_t *row, float
     case PN_KV_Q8_0:
         load_q8_0(row, buf, dim);
         return buf;
+    case PN_KV_Q4:
+        load_q4(row, buf, dim);
+        return buf;
     case PN_KV_F32:
         break;
     }
@@ -71,7 +99,8 @@ struct walk {
     uint32_t query_n;
     uint32_t dim_stride; /* of group_v and merged_v */
     struct span spans[PN_ATT_QUERIES];
-    float sum[PN_ATT_QUERIES]; /* of the group */
+    bool any_q4[PN_ATT_QUERIES]; /* among its positions */
+    float sum[PN_ATT_QUERIES];   /* of the group */
     float max[PN_ATT_QUERIES];
     float merged_sum[PN_ATT_QUERIES];
     float merged_max[PN_ATT_QUERIES];
@@ -96,7 +125,7 @@ static struct span clip(struct span s, uint32_t from, uint32_t to) {
 
 static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool value,
                              enum pn_kv_format *format) {
-    const struct pn_page_view *page = &t->table->pages[pos / PN_PAGE_TOKENS - t->table->first];
+    const struct pn_page_view *page = pn__att_page(t, pos / PN_PAGE_TOKENS);
     *format = page->format;
     const uint8_t *layer = page->data + t->layer_i * pn__kv_layer_bytes(page->format, t->shape);
     uint64_t k_bytes = pn__kv_row_bytes(page->format, t->shape->k_dim);
@@ -115,7 +144,9 @@ static void score(struct walk *w, uint32_t from, struct span all) {
         const float *k = load_row(format, row, w->scratch->k_row, t->shape->k_dim);
         for (uint32_t i = 0; i < w->query_n; i++) {
             if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
-            float dot = pn__dot(query_at(&t->q, t, i), k, t->shape->k_dim);
+            const float *q = format == PN_KV_Q4 ? w->scratch->turned_q + i * t->shape->k_dim
+                                                : query_at(&t->q, t, i);
+            float dot = pn__dot(q, k, t->shape->k_dim);
             w->scratch->scores[i * PN_GROUP_TOKENS + pos - from] = dot * t->scale;
         }
     }
@@ -147,22 +178,30 @@ static void weigh(struct walk *w, uint32_t from, struct span all) {
         for (uint32_t i = 0; i < w->query_n; i++) {
             if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
             float p = w->scratch->scores[i * PN_GROUP_TOKENS + pos - from];
-            float *restrict acc = w->scratch->group_v + i * w->dim_stride;
+            float *restrict acc = (format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v) +
+                                  i * w->dim_stride;
             for (uint32_t c = 0; c < dim; c++)
                 acc[c] = fmaf(p, v[c], acc[c]);
         }
     }
 }
 
+static void merge_values(const float *restrict group, float *restrict all, uint32_t dim, float a,
+                         float b) {
+    for (uint32_t c = 0; c < dim; c++)
+        all[c] = fmaf(group[c], b, all[c] * a);
+}
+
 static void merge(struct walk *w, uint32_t i) {
     uint32_t dim = w->tile->shape->v_dim;
-    const float *restrict acc = w->scratch->group_v + i * w->dim_stride;
-    float *restrict all = w->scratch->merged_v + i * w->dim_stride;
+    uint64_t at = (uint64_t)i * w->dim_stride;
+    const struct pn_thread_scratch *s = w->scratch;
     if (!w->merged_any[i]) {
         w->merged_any[i] = true;
         w->merged_max[i] = w->max[i];
         w->merged_sum[i] = w->sum[i];
-        memcpy(all, acc, dim * sizeof *all);
+        memcpy(s->merged_v + at, s->group_v + at, dim * sizeof(float));
+        if (w->any_q4[i]) memcpy(s->merged_r + at, s->group_r + at, dim * sizeof(float));
         return;
     }
     float max = w->max[i] > w->merged_max[i] ? w->max[i] : w->merged_max[i];
@@ -170,8 +209,8 @@ static void merge(struct walk *w, uint32_t i) {
     float b = pn__exp(w->max[i] - max);
     w->merged_max[i] = max;
     w->merged_sum[i] = fmaf(w->sum[i], b, w->merged_sum[i] * a);
-    for (uint32_t c = 0; c < dim; c++)
-        all[c] = fmaf(acc[c], b, all[c] * a);
+    merge_values(s->group_v + at, s->merged_v + at, dim, a, b);
+    if (w->any_q4[i]) merge_values(s->group_r + at, s->merged_r + at, dim, a, b);
 }
 
 /* The head's sink as one more group, without values: what the values so far are to be multiplied
@@ -193,6 +232,7 @@ static void group(struct walk *w, uint32_t from, struct span all) {
         if (own.lo > own.hi) continue;
         soften(w, i, (struct span){own.lo - from, own.hi - from});
         memset(w->scratch->group_v + i * w->dim_stride, 0, dim * sizeof(float));
+        if (w->any_q4[i]) memset(w->scratch->group_r + i * w->dim_stride, 0, dim * sizeof(float));
     }
     weigh(w, from, all);
     for (uint32_t i = 0; i < w->query_n; i++) {
@@ -201,12 +241,38 @@ static void group(struct walk *w, uint32_t from, struct span all) {
     }
 }
 
+/* A query's positions, and itself rotated if any of them are in Q4. */
+static void begin(struct walk *w, uint32_t i) {
+    const struct pn_att_tile *t = w->tile;
+    w->spans[i] = span_of(t, i);
+    w->any_q4[i] = pn__att_any_q4(t, w->spans[i].lo, w->spans[i].hi);
+    if (!w->any_q4[i]) return;
+    float *q = w->scratch->turned_q + i * t->shape->k_dim;
+    memcpy(q, query_at(&t->q, t, i), t->shape->k_dim * sizeof *q);
+    pn__turn(q, t->shape->k_dim);
+}
+
+static void finish(struct walk *w, uint32_t i) {
+    uint32_t dim = w->tile->shape->v_dim;
+    float *out = query_at(&w->tile->out, w->tile, i);
+    float *v = w->scratch->merged_v + (uint64_t)i * w->dim_stride;
+    float *r = w->scratch->merged_r + (uint64_t)i * w->dim_stride;
+    if (w->any_q4[i]) {
+        pn__turn(r, dim);
+        for (uint32_t c = 0; c < dim; c++)
+            v[c] += r[c];
+    }
+    float a = w->tile->sinks ? merge_sink(w, i) : 1.0f;
+    for (uint32_t c = 0; c < dim; c++)
+        out[c] = v[c] * a / w->merged_sum[i];
+}
+
 static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
     struct walk w = {.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
     w.dim_stride = tile->shape->v_dim;
     struct span all = {UINT32_MAX, 0};
     for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = span_of(tile, i);
+        begin(&w, i);
         all.lo = w.spans[i].lo < all.lo ? w.spans[i].lo : all.lo;
         all.hi = w.spans[i].hi > all.hi ? w.spans[i].hi : all.hi;
     }
@@ -214,18 +280,14 @@ static void attention(const struct pn_att_tile *tile, const struct pn_thread_scr
         uint32_t from = g * PN_GROUP_TOKENS;
         group(&w, from, clip(all, from, from + PN_GROUP_TOKENS - 1));
     }
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        float *out = query_at(&tile->out, tile, i);
-        const float *v = scratch->merged_v + i * w.dim_stride;
-        float a = tile->sinks ? merge_sink(&w, i) : 1.0f;
-        for (uint32_t c = 0; c < tile->shape->v_dim; c++)
-            out[c] = v[c] * a / w.merged_sum[i];
-    }
+    for (uint32_t i = 0; i < w.query_n; i++)
+        finish(&w, i);
 }
 
 void PN_K(init_attention)(struct pn_kernels *k) {
     k->kv_store[PN_KV_F32] = store_f32;
     k->kv_store[PN_KV_F16] = store_f16;
     k->kv_store[PN_KV_Q8_0] = store_q8_0;
+    k->kv_store[PN_KV_Q4] = store_q4;
     k->attention = attention;
 }

@@ -18,6 +18,7 @@
 void PN_K(init_wide_act)(struct pn_kernels *k);
 void PN_K(init_wide_logits)(struct pn_kernels *k);
 void PN_K(init_wide_norm)(struct pn_kernels *k);
+void PN_K(init_wide_q4)(struct pn_kernels *k);
 void PN_K(init_wide_quant)(struct pn_kernels *k);
 void PN_K(init_wide_recurrent)(struct pn_kernels *k);
 void PN_K(init_wide)(struct pn_kernels *k);
