@@ -375,7 +375,6 @@ void pn__init_avx512(struct pn_kernels *k);
 void pn__init_avx512_q32(struct pn_kernels *k);
 void pn__init_avx512_float(struct pn_kernels *k);
 void pn__init_avx512_bf16(struct pn_kernels *k);
-void pn__init_avx512_attention(struct pn_kernels *k);
 void pn__init_avx512_k(struct pn_kernels *k);
 void pn__init_avx512_unit32(struct pn_kernels *k);
 void pn__init_avx512_unit256(struct pn_kernels *k);

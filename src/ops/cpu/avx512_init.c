@@ -11,7 +11,6 @@ void pn__init_avx512(struct pn_kernels *k) {
     pn__init_avx512_q32(k);
     pn__init_avx512_float(k);
     if (__builtin_cpu_supports("avx512bf16")) pn__init_avx512_bf16(k);
-    pn__init_avx512_attention(k);
     pn__init_avx512_k(k);
     pn__init_avx512_unit32(k);
     pn__init_avx512_unit256(k);

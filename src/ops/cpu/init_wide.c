@@ -3,6 +3,7 @@
 
 void PN_K(init_wide)(struct pn_kernels *k) {
     PN_K(init_wide_act)(k);
+    PN_K(init_wide_attention)(k);
     PN_K(init_wide_logits)(k);
     PN_K(init_wide_norm)(k);
     PN_K(init_wide_q4)(k);

@@ -17,6 +17,7 @@
 
 void PN_K(init_wide_act)(struct pn_kernels *k);
 void PN_K(init_wide_logits)(struct pn_kernels *k);
+void PN_K(init_wide_attention)(struct pn_kernels *k);
 void PN_K(init_wide_norm)(struct pn_kernels *k);
 void PN_K(init_wide_q4)(struct pn_kernels *k);
 void PN_K(init_wide_quant)(struct pn_kernels *k);
@@ -56,6 +57,10 @@ INLINE void w16_store_n(float *p, struct w16 x, uint32_t n) {
 
 INLINE struct w16 w16_add(struct w16 a, struct w16 b) {
     return (struct w16){_mm512_add_ps(a.v, b.v)};
+}
+
+INLINE struct w16 w16_sub(struct w16 a, struct w16 b) {
+    return (struct w16){_mm512_sub_ps(a.v, b.v)};
 }
 
 INLINE struct w16 w16_mul(struct w16 a, struct w16 b) {
@@ -123,6 +128,11 @@ INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w
         _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ), no.v, yes.v)};
 }
 
+INLINE struct w16 w16_div(struct w16 a, struct w16 b) {
+    return (struct w16){_mm512_div_ps(a.v, b.v)};
+}
+
+/* a > b ? a : b, by lanes. */
 INLINE struct w16 w16_max(struct w16 a, struct w16 b) {
     return (struct w16){_mm512_max_ps(a.v, b.v)};
 }
@@ -134,6 +144,48 @@ INLINE uint32_t w16_less(struct w16 a, struct w16 b) {
 
 INLINE void d8_store(double *p, struct d8 x) {
     _mm512_storeu_pd(p, x.v);
+}
+
+/* Lanes lo … hi of x, those below and above of `other`; lo <= 15. */
+INLINE struct w16 w16_between(struct w16 x, uint32_t lo, uint32_t hi, struct w16 other) {
+    uint32_t mask = (hi < 15 ? (2u << hi) - 1 : 0xffffu) & (0xffffu << lo);
+    return (struct w16){_mm512_mask_blend_ps((__mmask16)mask, other.v, x.v)};
+}
+
+INLINE __m256 w16_max_half(struct w16 x) {
+    return _mm256_max_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+}
+
+/* Integers of 8 bits. */
+INLINE struct w16 w16_of_codes(__m128i c) {
+    return (struct w16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(c))};
+}
+
+/* Sixteen rows of sixteen to sixteen columns. */
+INLINE void w16_transpose(const struct w16 r[16], struct w16 out[16]) {
+    __m512 v[4][4]; /* [rows 4g …][k]: elements k, 4 + k, 8 + k, 12 + k of four rows */
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        __m512d u0 = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * g].v, r[4 * g + 1].v));
+        __m512d u1 = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * g].v, r[4 * g + 1].v));
+        __m512d u2 = _mm512_castps_pd(_mm512_unpacklo_ps(r[4 * g + 2].v, r[4 * g + 3].v));
+        __m512d u3 = _mm512_castps_pd(_mm512_unpackhi_ps(r[4 * g + 2].v, r[4 * g + 3].v));
+        v[g][0] = _mm512_castpd_ps(_mm512_unpacklo_pd(u0, u2));
+        v[g][1] = _mm512_castpd_ps(_mm512_unpackhi_pd(u0, u2));
+        v[g][2] = _mm512_castpd_ps(_mm512_unpacklo_pd(u1, u3));
+        v[g][3] = _mm512_castpd_ps(_mm512_unpackhi_pd(u1, u3));
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512 a = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0x44);
+        __m512 b = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0xee);
+        __m512 c = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0x44);
+        __m512 d = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0xee);
+        out[k].v = _mm512_shuffle_f32x4(a, c, 0x88);
+        out[4 + k].v = _mm512_shuffle_f32x4(a, c, 0xdd);
+        out[8 + k].v = _mm512_shuffle_f32x4(b, d, 0x88);
+        out[12 + k].v = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
 }
 
 INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
@@ -164,6 +216,11 @@ INLINE struct d8 d8_mul(struct d8 a, struct d8 b) {
 
 INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
     return (struct d8){_mm512_div_pd(a.v, b.v)};
+}
+
+/* a > b ? a : b, by lanes: b where one is a NaN. */
+INLINE struct d8 d8_max(struct d8 a, struct d8 b) {
+    return (struct d8){_mm512_max_pd(a.v, b.v)};
 }
 
 /* a < b ? yes : no, by lanes; a NaN is not. */
@@ -220,6 +277,10 @@ INLINE void w16_store_n(float *p, struct w16 x, uint32_t n) {
 
 INLINE struct w16 w16_add(struct w16 a, struct w16 b) {
     return (struct w16){{_mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1])}};
+}
+
+INLINE struct w16 w16_sub(struct w16 a, struct w16 b) {
+    return (struct w16){{_mm256_sub_ps(a.v[0], b.v[0]), _mm256_sub_ps(a.v[1], b.v[1])}};
 }
 
 INLINE struct w16 w16_mul(struct w16 a, struct w16 b) {
@@ -308,6 +369,11 @@ INLINE struct w16 w16_if_le(struct w16 a, struct w16 b, struct w16 yes, struct w
     return out;
 }
 
+INLINE struct w16 w16_div(struct w16 a, struct w16 b) {
+    return (struct w16){{_mm256_div_ps(a.v[0], b.v[0]), _mm256_div_ps(a.v[1], b.v[1])}};
+}
+
+/* a > b ? a : b, by lanes. */
 INLINE struct w16 w16_max(struct w16 a, struct w16 b) {
     return (struct w16){{_mm256_max_ps(a.v[0], b.v[0]), _mm256_max_ps(a.v[1], b.v[1])}};
 }
@@ -322,6 +388,67 @@ INLINE uint32_t w16_less(struct w16 a, struct w16 b) {
 INLINE void d8_store(double *p, struct d8 x) {
     _mm256_storeu_pd(p, x.v[0]);
     _mm256_storeu_pd(p + 4, x.v[1]);
+}
+
+/* Lanes lo … hi of x, those below and above of `other`; lo <= 15. */
+INLINE struct w16 w16_between(struct w16 x, uint32_t lo, uint32_t hi, struct w16 other) {
+    const __m256i below = _mm256_set1_epi32((int)lo);
+    const __m256i above = _mm256_set1_epi32((int)(hi < 15 ? hi : 15));
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int i = 0; i < 2; i++) {
+        __m256i out =
+            _mm256_or_si256(_mm256_cmpgt_epi32(below, lane), _mm256_cmpgt_epi32(lane, above));
+        x.v[i] = _mm256_blendv_ps(x.v[i], other.v[i], _mm256_castsi256_ps(out));
+        lane = _mm256_add_epi32(lane, _mm256_set1_epi32(8));
+    }
+    return x;
+}
+
+INLINE __m256 w16_max_half(struct w16 x) {
+    return _mm256_max_ps(x.v[0], x.v[1]);
+}
+
+/* Integers of 8 bits. */
+INLINE struct w16 w16_of_codes(__m128i c) {
+    __m256i low = _mm256_cvtepi8_epi32(c);
+    __m256i high = _mm256_cvtepi8_epi32(_mm_srli_si128(c, 8));
+    return (struct w16){{_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)}};
+}
+
+INLINE void w16_transpose8(const __m256 r[8], __m256 out[8]) {
+    __m256d u[8]; /* [4g + k]: elements k, 4 + k of four rows */
+#pragma GCC unroll 2
+    for (int g = 0; g < 2; g++) {
+        __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(r[4 * g], r[4 * g + 1]));
+        __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(r[4 * g], r[4 * g + 1]));
+        __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(r[4 * g + 2], r[4 * g + 3]));
+        __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(r[4 * g + 2], r[4 * g + 3]));
+        u[4 * g] = _mm256_unpacklo_pd(a, c);
+        u[4 * g + 1] = _mm256_unpackhi_pd(a, c);
+        u[4 * g + 2] = _mm256_unpacklo_pd(b, d);
+        u[4 * g + 3] = _mm256_unpackhi_pd(b, d);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        out[k] = _mm256_castpd_ps(_mm256_permute2f128_pd(u[k], u[4 + k], 0x20));
+        out[4 + k] = _mm256_castpd_ps(_mm256_permute2f128_pd(u[k], u[4 + k], 0x31));
+    }
+}
+
+/* Sixteen rows of sixteen to sixteen columns. */
+INLINE void w16_transpose(const struct w16 r[16], struct w16 out[16]) {
+#pragma GCC unroll 4
+    for (int part = 0; part < 4; part++) { /* rows 8 * down …, columns 8 * right … */
+        int down = part / 2, right = part % 2;
+        __m256 x[8], y[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            x[i] = r[8 * down + i].v[right];
+        w16_transpose8(x, y);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            out[8 * right + i].v[down] = y[i];
+    }
 }
 
 INLINE void w16_to_d8(struct w16 x, struct d8 out[2]) {
@@ -358,6 +485,11 @@ INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
     return (struct d8){{_mm256_div_pd(a.v[0], b.v[0]), _mm256_div_pd(a.v[1], b.v[1])}};
 }
 
+/* a > b ? a : b, by lanes: b where one is a NaN. */
+INLINE struct d8 d8_max(struct d8 a, struct d8 b) {
+    return (struct d8){{_mm256_max_pd(a.v[0], b.v[0]), _mm256_max_pd(a.v[1], b.v[1])}};
+}
+
 /* a < b ? yes : no, by lanes; a NaN is not. */
 INLINE struct d8 d8_if_less(struct d8 a, struct d8 b, struct d8 yes, struct d8 no) {
     struct d8 out;
@@ -383,6 +515,14 @@ INLINE struct d8 d8_two_to(struct d8 x) {
 }
 
 #endif
+
+/* The greatest of the lanes, none of them a NaN. */
+INLINE float w16_top(struct w16 x) {
+    __m256 half = w16_max_half(x);
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
 
 /* The sum in the order of kernels.h: lane j takes j + 8, + 4, + 2, + 1. */
 INLINE float w16_sum(struct w16 x) {

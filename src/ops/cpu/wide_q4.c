@@ -17,14 +17,13 @@ static void turn_block(float *x, uint32_t n) {
         pn__turn_block(x, n);
         return;
     }
-    const struct w16 one = w16_set(1);
     pn__turn_pairs(x, n, 1, 16);
     for (uint32_t h = 16; h < n; h *= 2)
         for (uint32_t i = 0; i < n; i += 2 * h)
             for (uint32_t j = i; j < i + h; j += 16) {
                 struct w16 a = w16_load(x + j), b = w16_load(x + j + h);
                 w16_store(x + j, w16_add(a, b));
-                w16_store(x + j + h, w16_fms(a, one, b)); /* a - b, rounded once */
+                w16_store(x + j + h, w16_sub(a, b));
             }
     struct w16 f = w16_set(1.0f / sqrtf((float)n));
     for (uint32_t i = 0; i < n; i += 16)
