@@ -146,7 +146,7 @@ int pn__cmd_template(const struct pn_settings *s, struct pn_detail *d) {
             pn__fail(d, PN_E_USAGE, "--ids needs a model: %s is a template file", s->positional[0]);
     if (rc == 0) rc = pn__template_parse(source.data, source.len, &limits, d, &w.t);
     if (rc == 0) rc = pn__chat_render(w.t, w.conversation, w.model, &now, &w.text, d);
-    if (rc == 0 && ids) rc = pn__chat_tokenize(w.vocab, &w.text, &w.ids, d);
+    if (rc == 0 && ids) rc = pn__chat_tokenize(w.vocab, w.t, &w.text, &w.ids, d);
     if (rc == 0 && ids)
         print_ids(&w.ids);
     else if (rc == 0)

@@ -77,7 +77,7 @@ static int render(struct pn_conversation *c, size_t skip_n, struct pn_ids *ids,
     if (rc == 0 && text.len == 0)
         rc = pn__fail(d, PN_E_INVALID, "the chat template makes no text of this conversation");
     ids->n = 0;
-    if (rc == 0) rc = pn__chat_tokenize(c->model->vocab, &text, ids, d);
+    if (rc == 0) rc = pn__chat_tokenize(c->model->vocab, c->model->t, &text, ids, d);
     pn__chat_text_free(&text);
     json_decref(request);
     json_decref(sent);

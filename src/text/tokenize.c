@@ -25,22 +25,24 @@ int pn__ids_push(struct pn_ids *l, int32_t id, struct pn_detail *d) {
 
 /* Finds the first special token at or after `at`; its place is `len` when there is none. */
 static int32_t next_special(const struct pn_vocab *v, const char *text, size_t len, size_t *at,
-                            bool special) {
+                            bool special, const struct pn_token_filter *filter) {
     for (; *at < len; (*at)++) {
         uint8_t b = (uint8_t)text[*at];
         if (v->special_first[b] == v->special_first[b + 1]) continue;
         int32_t id = pn__special_match(v, text + *at, len - *at, special);
-        if (id != PN_TOKEN_NONE) return id;
+        if (id == PN_TOKEN_NONE) continue;
+        if (!filter || filter->allows(filter->of, *at, id)) return id;
     }
     return PN_TOKEN_NONE;
 }
 
-static int tokenize(struct pn_segmenter *w, const char *text, size_t len, bool special) {
+static int tokenize(struct pn_segmenter *w, const char *text, size_t len, bool special,
+                    const struct pn_token_filter *filter) {
     const struct pn_vocab *v = w->v;
     bool after_special = true;
     for (size_t from = 0; from < len;) {
         size_t at = from;
-        int32_t id = next_special(v, text, len, &at, special);
+        int32_t id = next_special(v, text, len, &at, special, filter);
         int rc = 0;
         if (at > from) {
             rc = pn__segment(w, text + from, at - from, after_special);
@@ -59,8 +61,9 @@ static int tokenize(struct pn_segmenter *w, const char *text, size_t len, bool s
     return 0;
 }
 
-int pn__tokenize_counted(const struct pn_vocab *v, const char *text, size_t len, unsigned flags,
-                         struct pn_ids *out, struct pn_detail *d, uint64_t *work) {
+static int run(const struct pn_vocab *v, const char *text, size_t len, unsigned flags,
+               const struct pn_token_filter *filter, struct pn_ids *out, struct pn_detail *d,
+               uint64_t *work) {
     /* Places in a text with its spaces rewritten are int32_t. */
     if (len > INT32_MAX / PN_SPM_SPACE_LEN - 1)
         return pn__fail(d, PN_E_INVALID, "tokenize: a text of %zu bytes is too long (at most %d)",
@@ -69,7 +72,7 @@ int pn__tokenize_counted(const struct pn_vocab *v, const char *text, size_t len,
     struct pn_segmenter w = {.v = v, .out = out, .d = d};
     int rc = 0;
     if ((flags & PN_TOKENIZE_BOS) && v->bos != PN_TOKEN_NONE) rc = pn__ids_push(out, v->bos, d);
-    if (rc == 0) rc = tokenize(&w, text, len, flags & PN_TOKENIZE_SPECIAL);
+    if (rc == 0) rc = tokenize(&w, text, len, flags & PN_TOKENIZE_SPECIAL, filter);
     if (rc) out->n = had;
     if (rc == 0 && w.lost_n)
         pn__log(PN_LOG_WARN,
@@ -79,6 +82,18 @@ int pn__tokenize_counted(const struct pn_vocab *v, const char *text, size_t len,
     *work += w.work;
     pn__segmenter_free(&w);
     return rc;
+}
+
+int pn__tokenize_counted(const struct pn_vocab *v, const char *text, size_t len, unsigned flags,
+                         struct pn_ids *out, struct pn_detail *d, uint64_t *work) {
+    return run(v, text, len, flags, NULL, out, d, work);
+}
+
+int pn__tokenize_filtered(const struct pn_vocab *v, const char *text, size_t len,
+                          const struct pn_token_filter *filter, struct pn_ids *out,
+                          struct pn_detail *d) {
+    uint64_t work = 0;
+    return run(v, text, len, 0, filter, out, d, &work);
 }
 
 int pn__tokenize(const struct pn_vocab *v, const char *text, size_t len, unsigned flags,

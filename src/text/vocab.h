@@ -114,6 +114,18 @@ int pn__cp_to_byte(uint32_t cp);
  * any when `special`. PN_TOKEN_NONE when none is there. */
 int32_t pn__special_match(const struct pn_vocab *v, const char *text, size_t len, bool special);
 
+/* Which user-defined tokens a text may hold: asked at each place where one would be found, in order
+ * of `at`, a place in that text. Where it says no the bytes are ordinary text. */
+struct pn_token_filter {
+    bool (*allows)(void *of, size_t at, int32_t id);
+    void *of;
+};
+
+/* As pn__tokenize without flags, for a text whose user-defined tokens have to pass a filter. */
+int pn__tokenize_filtered(const struct pn_vocab *v, const char *text, size_t len,
+                          const struct pn_token_filter *filter, struct pn_ids *out,
+                          struct pn_detail *d) PN_MUST_CHECK;
+
 /* As pn__tokenize, and adds to *work what it cost: one for each queue operation and lookup. */
 int pn__tokenize_counted(const struct pn_vocab *v, const char *text, size_t len, unsigned flags,
                          struct pn_ids *out, struct pn_detail *d, uint64_t *work) PN_MUST_CHECK;

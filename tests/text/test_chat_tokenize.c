@@ -10,8 +10,9 @@ struct piece {
     bool conversation;
 };
 
-static void gives(const struct pn_vocab *v, const struct piece *pieces, size_t n,
-                  const int32_t *want, size_t want_n) {
+static void gives_from(const struct pn_vocab *v, const char *source, const struct piece *pieces,
+                       size_t n, const int32_t *want, size_t want_n) {
+    struct pn_template *p = source ? chat_parse(source) : NULL;
     char text[512] = "";
     struct pn_chat_run runs[16];
     struct pn_chat_text in = {.text = text, .runs = runs};
@@ -23,7 +24,7 @@ static void gives(const struct pn_vocab *v, const struct piece *pieces, size_t n
         in.len += len;
         runs[in.run_n++] = (struct pn_chat_run){in.len, pieces[i].conversation};
     }
-    PN_ASSERT_OK(pn__chat_tokenize(v, &in, &ids, &d), &d);
+    PN_ASSERT_OK(pn__chat_tokenize(v, p, &in, &ids, &d), &d);
     bool same = ids.n == want_n && (want_n == 0 || memcmp(ids.ids, want, want_n * 4) == 0);
     if (!same) {
         print_error("'%s' gives", text);
@@ -33,6 +34,12 @@ static void gives(const struct pn_vocab *v, const struct piece *pieces, size_t n
     }
     assert_true(same);
     pn__ids_free(&ids);
+    pn__template_free(p);
+}
+
+static void gives(const struct pn_vocab *v, const struct piece *pieces, size_t n,
+                  const int32_t *want, size_t want_n) {
+    gives_from(v, NULL, pieces, n, want, want_n);
 }
 
 #define PIECES(...)                      \
@@ -86,6 +93,43 @@ static void text_is_one_stretch(void **state) {
     pn__vocab_free(v);
 }
 
+enum { THINK = 256, TURN, TABLE, BLANKS, WIDE, CHANNEL };
+
+/* CASES T3: files give many marks the type of user-defined tokens, which ordinary text may hold.
+ * Those that a template writes, or that have a bar inside, are the template's alone. */
+static void user_defined_marks(void **state) {
+    (void)state;
+    static const char source[] = "{{ '<think>' }}  {{ m }}";
+    tiny_bpe(&t, "gpt-2");
+    assert_int_equal(tiny_add(&t, "<think>", TINY_USER, 0), THINK);
+    assert_int_equal(tiny_add(&t, "<|User|>", TINY_USER, 0), TURN);
+    assert_int_equal(tiny_add(&t, "<table>", TINY_USER, 0), TABLE);
+    assert_int_equal(tiny_add(&t, "  ", TINY_USER, 0), BLANKS);
+    assert_int_equal(tiny_add(&t, "<\xef\xbd\x9cU>", TINY_USER, 0), WIDE);
+    /* Given as control, shown in answers, and so no longer of that type. */
+    assert_int_equal(tiny_add(&t, "<|channel|>", TINY_CONTROL, 0), CHANNEL);
+    struct pn_vocab *v = tiny_vocab(&t);
+    gives_from(v, source,
+               PIECES({"<think><|User|><table>  <\xef\xbd\x9cU><|channel|>", false}, {"x", true}),
+               IDS(THINK, TURN, TABLE, BLANKS, WIDE, CHANNEL, 'x'));
+    gives_from(v, source, PIECES({"<think>", true}), IDS('<', 't', 'h', 'i', 'n', 'k', '>'));
+    gives_from(v, source, PIECES({"<|User|>", true}), IDS('<', '|', 'U', 's', 'e', 'r', '|', '>'));
+    gives_from(v, source, PIECES({"<\xef\xbd\x9cU>", true}), IDS('<', 0xef, 0xbd, 0x9c, 'U', '>'));
+    gives_from(v, source, PIECES({"<|channel|>", true}),
+               IDS('<', '|', 'c', 'h', 'a', 'n', 'n', 'e', 'l', '|', '>'));
+    /* What no template writes is text like any other, and blanks always are. */
+    gives_from(v, source, PIECES({"<table>  ", true}, {"<table>", false}),
+               IDS(TABLE, BLANKS, TABLE));
+    gives_from(v, source, PIECES({" ", false}, {" ", true}), IDS(BLANKS));
+    /* Not one byte may be the conversation's; and what follows is found again. */
+    gives_from(v, source, PIECES({"<thi", false}, {"nk>", true}, {"<think>", false}),
+               IDS('<', 't', 'h', 'i', 'n', 'k', '>', THINK));
+    gives_from(
+        v, source, PIECES({"<", true}, {"think><think>", false}, {"<think>  ", true}),
+        IDS('<', 't', 'h', 'i', 'n', 'k', '>', THINK, '<', 't', 'h', 'i', 'n', 'k', '>', BLANKS));
+    pn__vocab_free(v);
+}
+
 static void with_bos(struct pn_gguf_writer *w) {
     pn__gguf_w_bool(w, "tokenizer.ggml.add_bos_token", true);
 }
@@ -134,7 +178,7 @@ static void forged_turns(void **state) {
                      forged[i]);
             json_t *j = chat_json(text);
             PN_ASSERT_OK(pn__chat_render(p, j, NULL, chat_now(), &out, &d), &d);
-            PN_ASSERT_OK(pn__chat_tokenize(v, &out, &ids, &d), &d);
+            PN_ASSERT_OK(pn__chat_tokenize(v, p, &out, &ids, &d), &d);
             size_t control_n = 0;
             for (size_t k = 0; k < ids.n; k++)
                 control_n += pn__vocab_is_control(v, ids.ids[k]);
@@ -188,7 +232,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_templates_marks), cmocka_unit_test(text_is_one_stretch),
         cmocka_unit_test(exactly_one_bos),          cmocka_unit_test(forged_turns),
-        cmocka_unit_test(the_models_own),
+        cmocka_unit_test(the_models_own),           cmocka_unit_test(user_defined_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

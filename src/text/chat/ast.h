@@ -167,6 +167,7 @@ struct pn_jsym {
 struct pn_template {
     struct pn_jarena arena;
     struct pn_template_limits limits;
+    struct pn_str source; /* in the arena, its line ends made "\n" */
     struct pn_jnode *body;
     struct pn_jsym *sym; /* [sym_n]: every name that it says */
     uint32_t sym_n;

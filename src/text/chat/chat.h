@@ -81,12 +81,15 @@ int pn__chat_template_find(const struct pn_gguf *g, bool with_tools, struct pn_s
  * there. */
 int pn__chat_vars(const struct pn_vocab *v, json_t *vars, struct pn_detail *d) PN_MUST_CHECK;
 
-/* Appends the ids of a rendered conversation. A control token is recognised only where the
- * template wrote all of its bytes; between two of them the text is tokenised as one stretch,
- * whoever wrote it, so borders leave no trace in ordinary text. The result begins with exactly one
- * BOS if the model wants one in front of a prompt, else with what the template wrote. Errors as
- * pn__tokenize; on failure `ids` keeps what it had. */
-int pn__chat_tokenize(const struct pn_vocab *v, const struct pn_chat_text *text, struct pn_ids *ids,
+/* Appends the ids of a conversation that `t` made. A mark is recognised only where the template
+ * wrote all of its bytes: control tokens, and of the user-defined ones those in brackets
+ * ("<think>") that have a bar inside or stand in the template's source (NULL: none is known).
+ * Between two control tokens the text is tokenised as one stretch, whoever wrote it, so borders
+ * leave no trace in ordinary text. The result begins with exactly one BOS if the model wants one in
+ * front of a prompt, else with what the template wrote. Errors as pn__tokenize; on failure `ids`
+ * keeps what it had. */
+int pn__chat_tokenize(const struct pn_vocab *v, const struct pn_template *t,
+                      const struct pn_chat_text *text, struct pn_ids *ids,
                       struct pn_detail *d) PN_MUST_CHECK;
 
 /* The tokens between which a model reasons; PN_TOKEN_NONE where its vocabulary has none. */

@@ -53,6 +53,7 @@ static int parse(struct pn_template *t, const char *text, size_t len, struct pn_
     int rc = copy_source(t, text, len, d, &s, &x.n);
     if (rc) return rc;
     x.s = s;
+    t->source = (struct pn_str){s, x.n};
     rc = pn__jlex_all(&x);
     if (rc) return rc;
     p.tok = x.tok;
