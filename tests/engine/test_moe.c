@@ -24,8 +24,9 @@ struct spec {
     bool lists; /* numbers by block */
     bool fused;
     bool same;
-    int32_t favourite; /* the router's choice for every token; -1: none */
-    bool nan_router;   /* of block 1 */
+    int32_t favourite;   /* the router's choice for every token; -1: none */
+    bool nan_router;     /* of block 1 */
+    uint32_t nan_expert; /* 1 + the expert of block 2 whose down matrix has an infinity; 0: none */
     uint32_t gating;
     uint32_t group_n;
     uint32_t group_used_n;
@@ -85,6 +86,8 @@ static void put_stack(struct pn_gguf_writer *w, const struct spec *s, uint32_t b
     for (uint32_t e = 0; e < expert_n; e++)
         for (uint32_t k = 0; k < part_n; k++)
             expert_values(s, block, parts[k], e, all + (e * part_n + k) * n, n);
+    if (s->nan_expert && block == 2 && strcmp(what, "down") == 0)
+        all[(s->nan_expert - 1) * n] = INFINITY;
     snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.weight", block, what);
     put_tensor(w, name, 3, col_n, part_n * row_n, expert_n, all);
     free(all);
@@ -345,6 +348,25 @@ static void nan_in_router(void **state) {
     pn_engine_free(e);
 }
 
+/* An expert whose output isn't finite ends whoever uses it; nobody else notices. */
+static void infinite_expert(void **state) {
+    (void)state;
+    struct spec s = plain;
+    s.favourite = 2;
+    s.used_n[0] = s.used_n[1] = s.used_n[2] = 1;
+    struct spec other = s;
+    other.nan_expert = 1 + 3;
+    expect_same(&s, &other);
+    s.nan_expert = 1 + 2;
+    struct answer a;
+    pn_engine *e = open_spec(&s, 1);
+    ask(e, new_session(e), (struct pn_request){.tokens = prompt, .token_n = 4, .max_new = 2},
+        PN_STOP_ERROR, &a);
+    assert_int_equal(a.done.error, PN_E_NUMERIC);
+    assert_int_equal(a.token_n + a.row_n, 0);
+    pn_engine_free(e);
+}
+
 /* Token 0 is not finite: the session that uses it ends, at that position, without logits; the one
  * beside it has the bits that it has alone. */
 static void nan_beside_others(void **state) {
@@ -426,13 +448,10 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_expert_is_dense),
-        cmocka_unit_test(fused_and_lists),
-        cmocka_unit_test(many_experts),
-        cmocka_unit_test(plan_counts_experts),
-        cmocka_unit_test(nan_in_router),
-        cmocka_unit_test(nan_beside_others),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(one_expert_is_dense), cmocka_unit_test(fused_and_lists),
+        cmocka_unit_test(many_experts),        cmocka_unit_test(plan_counts_experts),
+        cmocka_unit_test(nan_in_router),       cmocka_unit_test(infinite_expert),
+        cmocka_unit_test(nan_beside_others),   cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
