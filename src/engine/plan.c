@@ -381,6 +381,10 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
     p->ctx_train = f->h.ctx_train;
 
     p->kv = pn__kv_choose(o->kv, f->family, q4_is_due(), p->kv_why);
+    if (p->kv == PN_KV_CHOICE_Q4 && f->h.latent_dim != 0) {
+        snprintf(p->kv_why, sizeof p->kv_why,
+                 "asked for, but latent rows have no four-bit form and stay in f16");
+    }
     if (p->kv == PN_KV_CHOICE_Q4 && !pn__kv_q4_safe(f->family)) {
         pn__log(PN_LOG_WARN, "KV in q4, %s", p->kv_why);
     }

@@ -420,6 +420,22 @@ static void stored_once(void **state) {
     assert_int_equal(p.parts[2].bytes, CTX / 64 * whole);
 }
 
+/* Asked for, four bits change nothing here, and the plan says so. */
+static void no_four_bits(void **state) {
+    (void)state;
+    struct pn_detail d = {{0}};
+    struct pn_plan half;
+    struct pn_plan four;
+    struct pn_engine_options o = {
+        .model_path = path, .slots = 1, .threads = 1, .kv = PN_KV_CHOICE_F16};
+    write_model(&variants[0], NULL, 0);
+    PN_ASSERT_OK(pn_engine_plan(&o, &d, &half), &d);
+    o.kv = PN_KV_CHOICE_Q4;
+    PN_ASSERT_OK(pn_engine_plan(&o, &d, &four), &d);
+    assert_int_equal(four.total_bytes, half.total_bytes);
+    assert_non_null(strstr(four.kv_why, "latent rows"));
+}
+
 static void refused(const char *key, uint32_t number, int code) {
     struct pn_detail d = {{0}};
     struct pn_engine_options o = {.model_path = path, .threads = 1};
@@ -455,6 +471,7 @@ int main(void) {
         cmocka_unit_test(in_double),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(stored_once),
+        cmocka_unit_test(no_four_bits),
         cmocka_unit_test(what_does_not_add_up),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
