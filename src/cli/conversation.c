@@ -190,10 +190,14 @@ static int add_answer(struct pn_conversation *c, struct pn_detail *d) {
         size_t end = a->think_len ? a->think_len : content.len;
         pn__chat_split_reasoning(content, end, &reasoning, &content);
     }
+    /* gpt-oss's template refuses a content that still has its channels, and has its own word for
+     * reasoning. */
+    bool channels = c->marks.channel != PN_TOKEN_NONE && a->tokens.ids[0] == c->marks.channel;
+    if (channels) pn__chat_split_channels(content, &reasoning, &content);
     json_t *message = message_of("assistant", content.data, content.len);
-    if (c->marks.end != PN_TOKEN_NONE) {
+    if (channels || c->marks.end != PN_TOKEN_NONE) {
         json_t *text = json_stringn(reasoning.data, reasoning.len);
-        if (json_object_set_new(message, "reasoning_content", text)) {
+        if (json_object_set_new(message, channels ? "thinking" : "reasoning_content", text)) {
             json_decref(message);
             return no_memory(d);
         }

@@ -50,6 +50,10 @@ static void who_wrote_it(void **state) {
     writes(TEXT "{{ '<' ~ c | upper ~ '>' }}{{ c | length }}", USER("ab"), "<AB>2", "<**>2");
     writes(TEXT "{{ c | indent(1, true) }}", USER("a\\nb"), " a\n b", " ** *");
     writes(TEXT "{{ '%s<%s' % (c, 'x') }}", USER("<s>"), "<s><x", "***<x");
+    writes(TEXT "{{ '<{}|{x!r}>{{'.format(c, x=c) }}{{ c.format('<') }}", USER("ab"),
+           "<ab|'ab'>{ab", "<**|****>{**");
+    writes(TEXT "{{ strftime_now('<%d>') }}{{ strftime_now(c) }}{{ strftime_now('<' + c) }}",
+           USER("<%d>"), "<09><09><<09>", "<09>*********");
     writes(TEXT "{{ c | tojson }}{{ {'k': c} | tojson }}", USER("<s>\\\\"),
            "\"<s>\\\\\"{\"k\": \"<s>\\\\\"}", "*******{\"k\": *******}");
     writes(TEXT "{% set b %}<{{ c }}>{% endset %}{{ b | title }}", USER("ab"), "<Ab>", "<**>");
@@ -178,6 +182,8 @@ static void places(void **state) {
     chat_fails("{{ 1 |\n urlize }}", NULL, PN_E_UNSUPPORTED,
                "line 2, column 2: the filter 'urlize' is not supported");
     chat_fails("{{ 1 | huh }}", NULL, PN_E_UNSUPPORTED, "column 8: there is no filter 'huh'");
+    chat_fails("{{ x }}\n{{ x.encode('utf-8') }}", NULL, PN_E_UNSUPPORTED,
+               "line 2, column 12: the method 'encode' is not supported");
     chat_fails("{{ 1 is huh }}", NULL, PN_E_UNSUPPORTED, "column 9: there is no test 'huh'");
     chat_fails("{{ '\\N{DASH}' }}", NULL, PN_E_UNSUPPORTED, "column 5: characters by name");
     chat_fails("\xc3\xa9{{ (1 }}", NULL, PN_E_FORMAT, "line 1, column 8: this bracket closes none");

@@ -74,11 +74,39 @@ static void the_two_parts(void **state) {
            "the tag </think> ends", "say </think> literally");
 }
 
+static void says(const char *text, const char *reasoning, const char *content) {
+    struct pn_str r;
+    struct pn_str c;
+    pn__chat_split_channels((struct pn_str){text, strlen(text)}, &r, &c);
+    assert_int_equal(r.len, strlen(reasoning));
+    assert_memory_equal(r.data, reasoning, r.len);
+    assert_int_equal(c.len, strlen(content));
+    assert_memory_equal(c.data, content, c.len);
+}
+
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+static void channels(void **state) {
+    (void)state;
+    says(ANALYSIS "hm<|end|><|start|>assistant" FINAL "Yes.", "hm", "Yes.");
+    says(FINAL "Yes.", "", "Yes.");
+    /* Cut off, at any place. */
+    says(ANALYSIS "hm", "hm", "");
+    says(ANALYSIS, "", "");
+    says("<|channel|>", "", "");
+    says("<|channel|>fin", "", "");
+    says(ANALYSIS "hm<|end|><|start|>assistant<|channel|>final", "hm", "");
+    /* Whatever comes, nothing is left that the model's template refuses. */
+    says(FINAL "a" FINAL "b" ANALYSIS "c", "c", "b");
+    says(ANALYSIS FINAL "x", "", "x");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(marks_are_tokens),
         cmocka_unit_test(where_thinking_begins),
         cmocka_unit_test(the_two_parts),
+        cmocka_unit_test(channels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,8 +94,9 @@ int pn__chat_tokenize(const struct pn_vocab *v, const struct pn_template *t,
 
 /* The tokens between which a model reasons; PN_TOKEN_NONE where its vocabulary has none. */
 struct pn_chat_marks {
-    int32_t open; /* "<think>" */
-    int32_t end;  /* "</think>" */
+    int32_t open;    /* "<think>" */
+    int32_t end;     /* "</think>" */
+    int32_t channel; /* "<|channel|>", which begins each part of gpt-oss's answers */
 };
 int pn__chat_marks(const struct pn_vocab *v, struct pn_chat_marks *out,
                    struct pn_detail *d) PN_MUST_CHECK;
@@ -111,5 +112,9 @@ bool pn__chat_begins_thinking(const struct pn_chat_marks *m, const int32_t *prom
  * of them. */
 void pn__chat_split_reasoning(struct pn_str text, size_t end, struct pn_str *reasoning,
                               struct pn_str *content);
+
+/* An answer in channels, which begins with "<|channel|>": the first one that is not final is
+ * reasoning, the last final one content; either may be empty. */
+void pn__chat_split_channels(struct pn_str text, struct pn_str *reasoning, struct pn_str *content);
 
 #endif

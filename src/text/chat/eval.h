@@ -107,6 +107,9 @@ int pn__j_relation(struct pn_jctx *c, enum pn_jop op, const struct pn_jval *a,
 /* printf as Python's % does it (format.c). */
 int pn__j_format(struct pn_jctx *c, const struct pn_jstr *format, const struct pn_jval *args,
                  struct pn_jval *out) PN_MUST_CHECK;
+/* str.format. */
+int pn__j_format_braces(struct pn_jctx *c, const struct pn_jstr *s, const struct pn_jargs *args,
+                        struct pn_jval *out) PN_MUST_CHECK;
 int pn__j_attr(struct pn_jctx *c, const struct pn_jval *of, struct pn_jstr *name,
                struct pn_jval *out) PN_MUST_CHECK;
 int pn__j_item(struct pn_jctx *c, const struct pn_jval *of, const struct pn_jval *key,

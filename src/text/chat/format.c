@@ -1,4 +1,4 @@
-/* '%' on texts: printf as Python has it, with %s %r %d %i %f %e %g %x %o %c %%. */
+/* '%' on texts: printf as Python has it, with %s %r %d %i %u %f %e %g %x %o %%; and str.format. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,8 +127,9 @@ static int put_spec(struct format *f, size_t *at) {
     int rc = read_spec(f, at, &spec, &v);
     if (rc) return rc;
     if (spec.kind == '%') return pn__jbuf_put(f->c, f->b, "%", 1, NULL, PN_J_TEMPLATE);
-    if (!spec.kind || !strchr("srdifFeEgGxXo", spec.kind))
+    if (!spec.kind || !strchr("srdiufFeEgGxXo", spec.kind))
         return pn__j_fail(f->c, "unsupported format character '%c'", spec.kind);
+    if (spec.kind == 'u') spec.kind = 'd';
     if (!v) rc = next_arg(f, &v);
     if (rc) return rc;
     return spec.kind == 's' || spec.kind == 'r' ? put_text(f, &spec, v) : put_number(f, &spec, v);
@@ -151,4 +152,130 @@ int pn__j_format(struct pn_jctx *c, const struct pn_jstr *format, const struct p
     if (rc == 0 && args->type != PN_JV_DICT && f.used < (is_tuple ? args->l->n : 1))
         rc = pn__j_fail(c, "not all arguments converted during string formatting");
     return rc ? rc : pn__jbuf_str(c, f.b, out);
+}
+
+/* ---- str.format ---- */
+
+struct braces {
+    struct format f; /* without its arguments */
+    const struct pn_jargs *args;
+    size_t next;   /* the argument of the next "{}" */
+    bool numbered; /* a field gave its number, so that "{}" has none */
+};
+
+/* The argument that s[from, to) names: "" the next one, a number, or a keyword. */
+static int named_arg(struct braces *b, size_t from, size_t to, const struct pn_jval **out) {
+    const struct pn_jstr *s = b->f.s;
+    const struct pn_jargs *a = b->args;
+    size_t at = from;
+    bool has_number = from < to && s->p[from] >= '0' && s->p[from] <= '9';
+    if (has_number ? b->next > 0 : from == to && b->numbered)
+        return pn__j_fail(b->f.c, "format: fields with and without numbers");
+    b->numbered |= has_number;
+    size_t i = from == to ? b->next++ : (size_t)take_number(s, &at);
+    if (at == to && i >= a->n)
+        return pn__j_fail(b->f.c, "format: there is no argument %zu of %zu", i, a->n);
+    if (at == to) {
+        *out = &a->pos[i];
+        return 0;
+    }
+    for (size_t k = 0; k < a->kw_n; k++) {
+        *out = &a->kw[k].v;
+        if (pn__j_str_is(a->kw[k].name, s->p + from, to - from)) return 0;
+    }
+    return pn__j_fail(b->f.c, "format: there is no argument '%.*s'",
+                      (int)(to - from < 40 ? to - from : 40), s->p + from);
+}
+
+/* What stands behind a ':': [<>][+][0][width][.precision][type]. Fills and centring are not there.
+ */
+static int brace_spec(struct braces *b, size_t at, size_t to, const struct pn_jval *v,
+                      struct spec *spec) {
+    const struct pn_jstr *s = b->f.s;
+    bool is_number = pn__j_is_number(v);
+    bool is_plain = at == to;
+    bool right = at < to && s->p[at] == '>';
+    bool left = at < to && s->p[at] == '<';
+    at += right || left;
+    size_t n = 0;
+    if (left || (!is_number && !right)) spec->flags[n++] = '-';
+    if (at < to && s->p[at] == '+') spec->flags[n++] = s->p[at++];
+    if (at < to && s->p[at] == '0' && is_number) spec->flags[n++] = s->p[at++];
+    spec->flags[n] = 0;
+    spec->width = take_number(s, &at);
+    spec->precision = -1;
+    if (at < to && s->p[at] == '.') {
+        at++;
+        spec->precision = take_number(s, &at);
+    }
+    bool typed = at < to;
+    spec->kind = 's';
+    if (typed) spec->kind = s->p[at++];
+    bool is_float = v->type == PN_JV_FLOAT;
+    if (!typed && is_number && !is_float && !is_plain) spec->kind = 'd';
+    bool fits = is_number ? strchr(is_float ? "feEgGF" : "dxXofeEgGF", spec->kind) != NULL
+                          : spec->kind == 's' && (v->type == PN_JV_STR || is_plain);
+    if (!typed && is_number)
+        fits = spec->precision < 0 && (!is_float || !strpbrk(spec->flags, "+0"));
+    if (at != to || !fits)
+        return pn__j_fail(b->f.c, "format: this layout is not supported for '%s'",
+                          pn__j_type_name(v));
+    return 0;
+}
+
+/* A field whose '{' is at from - 1, up to its '}' at `to`. */
+static int put_field(struct braces *b, size_t from, size_t to) {
+    const struct pn_jstr *s = b->f.s;
+    const struct pn_jval *v;
+    struct spec spec;
+    size_t end = from;
+    while (end < to && s->p[end] != '!' && s->p[end] != ':')
+        end++;
+    int rc = named_arg(b, from, end, &v);
+    if (rc) return rc;
+    bool converts = end + 1 < to && s->p[end] == '!';
+    struct pn_jval text = *v;
+    if (converts) {
+        char how = s->p[end + 1];
+        struct pn_jbuf *repr = pn__j_take(b->f.c, 1, sizeof *repr);
+        if (!repr) return pn__j_failed(b->f.c);
+        if (how != 'r' && how != 's')
+            return pn__j_fail(b->f.c, "format: the conversion '!%c' is not supported", how);
+        rc = how == 'r' ? pn__j_put_repr(b->f.c, repr, v) : pn__j_put(b->f.c, repr, v);
+        if (rc == 0) rc = pn__jbuf_str(b->f.c, repr, &text);
+        end += 2;
+    }
+    if (rc == 0 && end < to && s->p[end] != ':')
+        rc = pn__j_fail(b->f.c, "format: ':' is expected in a field");
+    if (rc == 0) rc = brace_spec(b, end + (end < to), to, &text, &spec);
+    if (rc) return rc;
+    return spec.kind == 's' ? put_text(&b->f, &spec, &text) : put_number(&b->f, &spec, &text);
+}
+
+int pn__j_format_braces(struct pn_jctx *c, const struct pn_jstr *s, const struct pn_jargs *args,
+                        struct pn_jval *out) {
+    struct braces b = {.f = {.c = c, .s = s}, .args = args};
+    b.f.b = pn__j_take(c, 1, sizeof *b.f.b);
+    if (!b.f.b) return pn__j_failed(c);
+    int rc = pn__j_step(c, s->n / 4);
+    for (size_t at = 0; rc == 0 && at < s->n;) {
+        size_t from = at;
+        while (at < s->n && s->p[at] != '{' && s->p[at] != '}')
+            at++;
+        rc = pn__jbuf_put_part(c, b.f.b, s, from, at);
+        if (rc || at == s->n) break;
+        if (at + 1 < s->n && s->p[at + 1] == s->p[at]) {
+            rc = pn__jbuf_put_part(c, b.f.b, s, at, at + 1);
+            at += 2;
+            continue;
+        }
+        size_t end = pn__j_find(s->p, at, s->n, "}", 1);
+        if (s->p[at] == '}' || end == s->n) return pn__j_fail(c, "Single '%c' in format", s->p[at]);
+        if (pn__j_find(s->p, at + 1, end, "{", 1) < end)
+            return pn__j_fail(c, "format: fields in fields are not supported");
+        rc = put_field(&b, at + 1, end);
+        if (rc == 0) rc = pn__j_step(c, 1);
+        at = end + 1;
+    }
+    return rc ? rc : pn__jbuf_str(c, b.f.b, out);
 }

@@ -122,7 +122,12 @@ GLOBAL(strftime_now) {
     if (!text) return pn__j_failed(c);
     size_t n = strftime(text, TIME_BYTES, format, c->now);
     if (n == 0) return pn__j_fail(c, "strftime_now: the result is too long");
-    return pn__j_text(c, text, n - 1, out);
+    rc = pn__j_text(c, text, n - 1, out);
+    /* Whoever wrote a part of the format wrote the result. */
+    if (rc == 0) out->s->one = s->one;
+    for (size_t i = 0; rc == 0 && s->by && i < s->n; i++)
+        out->s->one |= s->by[i];
+    return rc;
 }
 
 const struct pn_jmethod pn__j_globals[] = {

@@ -282,8 +282,24 @@ static int new_args(struct pn_jparse *p, struct pn_jnode *n) {
     return n->args ? 0 : pn__fail(p->d, PN_E_NOMEM, "template: no memory");
 }
 
+/* Methods that Python's texts and lists have and ours don't. What they are called on is only known
+ * later, but a template that needs one is to be refused when it is loaded. */
+static bool is_missing_method(const struct pn_jstr *name) {
+    static const char *const names[] = {"encode",       "decode",    "casefold",   "expandtabs",
+                                        "translate",    "maketrans", "format_map", "istitle",
+                                        "isidentifier", "isascii",   "isprintable"};
+    for (size_t i = 0; i < PN_ARRAY_N(names); i++) {
+        if (pn__j_str_is(name, names[i], strlen(names[i]))) return true;
+    }
+    return false;
+}
+
 int pn__jparse_call(struct pn_jparse *p, struct pn_jnode **node) {
     struct pn_jnode *n;
+    const struct pn_jnode *of = *node;
+    if (of->kind == PN_JN_ATTR && is_missing_method(of->v.s))
+        return pn__jparse_fail(p, PN_E_UNSUPPORTED, p->tok, "the method '%.*s' is not supported",
+                               (int)of->v.s->n, of->v.s->p);
     int rc = pn__jparse_node(p, PN_JN_CALL, p->tok, &n);
     if (rc == 0) rc = new_args(p, n);
     if (rc == 0) rc = parse_args(p, n->args);

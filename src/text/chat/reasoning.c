@@ -6,6 +6,7 @@
 
 static const char open_tag[] = "<think>";
 static const char end_tag[] = "</think>";
+static const char channel_mark[] = "<|channel|>";
 
 /* Prompts that open the reasoning end with its mark and a line break or two. */
 #define LOOK_BACK 4
@@ -22,6 +23,7 @@ static int mark_of(const struct pn_vocab *v, const char *text, int32_t *out, str
 int pn__chat_marks(const struct pn_vocab *v, struct pn_chat_marks *out, struct pn_detail *d) {
     int rc = mark_of(v, open_tag, &out->open, d);
     if (rc == 0) rc = mark_of(v, end_tag, &out->end, d);
+    if (rc == 0) rc = mark_of(v, channel_mark, &out->channel, d);
     return rc;
 }
 
@@ -65,4 +67,44 @@ void pn__chat_split_reasoning(struct pn_str text, size_t end, struct pn_str *rea
     *content = behind(text, end);
     while (content->len && content->data[0] == '\n')
         *content = behind(*content, 1);
+}
+
+/* The place of `what` in s, from `at` on, or s.len. */
+static size_t find(struct pn_str s, size_t at, const char *what) {
+    size_t n = strlen(what);
+    for (; at + n <= s.len; at++) {
+        if (memcmp(s.data + at, what, n) == 0) return at;
+    }
+    return s.len;
+}
+
+/* What the channel whose mark is at `at` says: from its "<|message|>" up to the next mark. */
+static struct pn_str message_at(struct pn_str s, size_t at) {
+    static const char message[] = "<|message|>";
+    static const char *const ends[] = {"<|end|>", "<|start|>", "<|channel|>", "<|call|>"};
+    size_t from = find(s, at, message) + sizeof message - 1;
+    if (from >= s.len) return (struct pn_str){"", 0};
+    size_t to = s.len;
+    for (size_t i = 0; i < PN_ARRAY_N(ends); i++) {
+        size_t end = find(s, from, ends[i]);
+        if (end < to) to = end;
+    }
+    return (struct pn_str){s.data + from, to - from};
+}
+
+void pn__chat_split_channels(struct pn_str text, struct pn_str *reasoning, struct pn_str *content) {
+    static const char final_name[] = "final";
+    const size_t name_n = sizeof final_name - 1;
+    *reasoning = *content = (struct pn_str){"", 0};
+    for (size_t at = find(text, 0, channel_mark); at < text.len;) {
+        size_t name = at + sizeof channel_mark - 1;
+        bool is_final =
+            name + name_n <= text.len && memcmp(text.data + name, final_name, name_n) == 0;
+        struct pn_str said = message_at(text, at);
+        if (is_final)
+            *content = said;
+        else if (reasoning->len == 0)
+            *reasoning = said;
+        at = find(text, name, channel_mark);
+    }
 }

@@ -487,6 +487,10 @@ METHOD(zfill) {
     return rc ? rc : pn__jbuf_str(c, b, out);
 }
 
+METHOD(format) {
+    return pn__j_format_braces(c, self->s, a, out);
+}
+
 const struct pn_jmethod pn__j_str_methods[] = {
     {"strip", m_strip},
     {"split", m_split},
@@ -511,5 +515,6 @@ const struct pn_jmethod pn__j_str_methods[] = {
     {"center", m_center},
     {"rjust", m_rjust},
     {"zfill", m_zfill},
+    {"format", m_format},
     {NULL, NULL},
 };
