@@ -31,8 +31,9 @@ enum pn_kv_choice {
     PN_KV_CHOICE_F32 = 0,
     PN_KV_CHOICE_F16 = 1,
     PN_KV_CHOICE_Q8_0 = 2,
-    PN_KV_CHOICE_Q4 = 3,   /* f16, and four bits for all but the first and the newest pages */
-    PN_KV_CHOICE_AUTO = 4, /* f16; q4 where memory is short and the family bears it */
+    PN_KV_CHOICE_Q4 = 3, /* f16, and four bits for all but the first and the newest pages */
+    /* f16; q4 for sessions that begin while memory is short, where the family bears it */
+    PN_KV_CHOICE_AUTO = 4,
 };
 enum pn_weights_choice { PN_WEIGHTS_AUTO = 0, PN_WEIGHTS_MAP = 1, PN_WEIGHTS_COPY = 2 };
 enum pn_isa_choice {
@@ -91,7 +92,8 @@ struct pn_plan_pages {
     uint64_t page_bytes;  /* of 64 tokens, rounded up to the system's page */
     uint32_t page_n;      /* of a slot, at most */
     /* The same of the form in q4 that pages have besides, the first excepted; 0: none. Then most of
-     * page_n's pages go back as a sequence grows, see docs/KERNELS.md. */
+     * page_n's pages go back as a sequence grows, see docs/KERNELS.md. With kv_per_session, of the
+     * sessions that are in q4. */
     uint64_t narrow_token_bytes;
     uint64_t narrow_page_bytes;
     uint32_t narrow_page_n;
@@ -112,7 +114,8 @@ struct pn_plan {
     uint32_t ctx_fit;       /* longest context that would fit with these slots; 0: none */
     uint32_t slots_fit;     /* most slots that would fit with this context; 0: none */
     uint64_t lacking_bytes; /* what `domain` lacks for it; 0 when it fits */
-    enum pn_kv_choice kv;   /* what is used, never auto */
+    enum pn_kv_choice kv;   /* what is used, never auto: by sessions that begin now, with: */
+    bool kv_per_session;    /* auto: each is f16 or q4 from its start; bytes are of the larger */
     char kv_why[160];
     enum pn_weights_choice weights; /* map or copy */
     char weights_why[160];
@@ -169,6 +172,7 @@ enum pn_stop {
 struct pn_done {
     enum pn_stop stop;
     int error;               /* PN_E_*, with PN_STOP_ERROR */
+    enum pn_kv_choice kv;    /* the format of the session's cache, never auto */
     struct pn_detail detail; /* with PN_STOP_ERROR and PN_STOP_MEMORY */
     uint32_t prompt_n;       /* prompt tokens computed */
     uint32_t decode_n;       /* tokens produced */
@@ -224,6 +228,11 @@ int pn_session_cancel(pn_session *session, struct pn_detail *d);
 /* Tokens that the session holds. Driving thread only. */
 uint32_t pn_session_length(const pn_session *session);
 
+/* The format of its cache, never auto: chosen when a request was admitted while the session held
+ * nothing, and the same until it holds nothing again. Before the first one, the plan's. Driving
+ * thread only, no request being submitted. */
+enum pn_kv_choice pn_session_kv(const pn_session *session);
+
 /* Cuts the session back to its first `length` tokens, or to none where the model can't go back
  * there (recurrent state, or a window whose older pages are gone). With a cache in q4 a cut into an
  * older page goes back to that page's start, at most 63 tokens further. *kept: how many it holds
@@ -248,9 +257,9 @@ int pn_engine_turn(pn_engine *engine, bool *more, struct pn_detail *d);
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* What one sequence of this engine takes, by its length: exactly what will be allocated. For
- * pn_admit_cost_bytes and pn_admit_request_cost. Weights and the buffers of a step are there
- * already. */
+/* What one sequence of this engine takes that begins now, by its length: exactly what will be
+ * allocated. For pn_admit_cost_bytes and pn_admit_request_cost. Weights and the buffers of a step
+ * are there already. */
 void pn_engine_cost(const pn_engine *engine, pn_admit_cost *out);
 
 enum pn_admit_status {

@@ -38,7 +38,8 @@ static void print_text(const struct pn_plan *p) {
     printf("\ncontext    %u tokens (trained for %u, longest that fits %u)\n", p->ctx, p->ctx_train,
            p->ctx_fit);
     printf("slots      %u (most that fit with this context %u)\n", p->slots, p->slots_fit);
-    printf("kv         %s: %s\n", kv_names[p->kv], p->kv_why);
+    printf("kv         %s: %s%s\n", kv_names[p->kv], p->kv_why,
+           p->kv_per_session ? "; chosen as each session begins" : "");
     printf("weights    %s: %s\n", weights_names[p->weights], p->weights_why);
     if (p->expert_bytes) {
         printf("experts    %llu bytes of the weights (%.1f MiB)\n",
@@ -90,17 +91,19 @@ static json_t *pages_json(const struct pn_plan *p) {
 
 static int print_json(const struct pn_plan *p, struct pn_detail *d) {
     json_t *j = json_pack(
-        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:[], s:i, "
+        "{s:b, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:s, s:s, s:I, s:s, s:I, s:[], "
+        "s:i, "
         "s:I, "
         "s:I, s:o, s:o}",
         "fits", p->fits, "total_bytes", (json_int_t)p->total_bytes, "host_bytes",
         (json_int_t)p->host_bytes, "ctx", (int)p->ctx, "slots", (int)p->slots, "ctx_train",
         (int)p->ctx_train, "ctx_fit", (int)p->ctx_fit, "slots_fit", (int)p->slots_fit, "kv",
-        kv_names[p->kv], "kv_why", p->kv_why, "weights", weights_names[p->weights], "weights_why",
-        p->weights_why, "headroom_bytes", (json_int_t)p->headroom_bytes, "domain", p->domain,
-        "lacking_bytes", (json_int_t)p->lacking_bytes, "dies", "unused_blocks",
-        (int)p->unused_blocks, "unused_bytes", (json_int_t)p->unused_bytes, "expert_bytes",
-        (json_int_t)p->expert_bytes, "parts", parts_json(p), "pages", pages_json(p));
+        kv_names[p->kv], "kv_why", p->kv_why, "kv_per_session", p->kv_per_session, "weights",
+        weights_names[p->weights], "weights_why", p->weights_why, "headroom_bytes",
+        (json_int_t)p->headroom_bytes, "domain", p->domain, "lacking_bytes",
+        (json_int_t)p->lacking_bytes, "dies", "unused_blocks", (int)p->unused_blocks,
+        "unused_bytes", (json_int_t)p->unused_bytes, "expert_bytes", (json_int_t)p->expert_bytes,
+        "parts", parts_json(p), "pages", pages_json(p));
     return pn__print_json(j, d);
 }
 

@@ -61,11 +61,18 @@ int pn__admit_request(pn_session *s, const struct pn_request *r, const struct ad
         .held_kv_bytes = from->kv_bytes,
         .held_state_bytes = from->state_bytes,
     };
-    return pn_admit_reserve_for(&e->cost, &ask, &s->ticket, &result, d);
+    /* Law 3: what a token sees is in the format that its session began with. */
+    bool begins = from->length == 0 && from->kv_bytes == 0;
+    enum pn_kv_choice kv = begins ? pn__kv_now(e) : s->kv;
+    rc = pn_admit_reserve_for(pn__kv_cost_of(e, kv), &ask, &s->ticket, &result, d);
+    if (rc) return rc;
+    s->kv = kv;
+    if (begins) pn__kv_tell(e, kv);
+    return 0;
 }
 
 void pn_engine_cost(const pn_engine *e, pn_admit_cost *out) {
-    *out = e->cost;
+    *out = *pn__kv_cost_of(e, pn__kv_now(e));
 }
 
 enum pn_admit_status pn_admit(const pn_engine *e, uint32_t n_tokens, uint32_t *fit) {
@@ -79,7 +86,8 @@ enum pn_admit_status pn_admit(const pn_engine *e, uint32_t n_tokens, uint32_t *f
     pn_ladder_log_clamp(&plan, (int)e->window);
     if (pn_ladder_disabled()) (void)pn_memwatch_read(&state);
     int window = plan.prefill_window;
-    pn_admit_request_cost(&e->cost, (int)n_tokens, 0, -1, window, &state, &r);
+    pn_admit_request_cost(pn__kv_cost_of(e, pn__kv_now(e)), (int)n_tokens, 0, -1, window, &state,
+                          &r);
     *fit = (uint32_t)r.fit_tokens;
     return r.verdict == PN_ADMIT_VERDICT_ADMIT ? PN_ADMIT_ADMITTED : PN_ADMIT_DENIED;
 }

@@ -59,7 +59,10 @@ static int name_maps(pn_engine *e, struct pn_detail *d) {
 
 static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detail *d) {
     int rc = take_memory(e, d);
-    pn__kv_cost(&e->shape.kv, &e->cost);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct pn_kv_spec way = pn__kv_way(&e->shape.kv, narrow);
+        pn__kv_cost(&way, &e->costs[narrow]);
+    }
     e->window =
         o->prefill_window && o->prefill_window < e->plan.ctx ? o->prefill_window : e->plan.ctx;
     if (rc == 0) rc = pn__cpu_new(&e->shape.cpu, e->backend.data, d, &e->cpu);
@@ -83,6 +86,7 @@ static int load(pn_engine *e, const struct pn_engine_options *o, struct pn_detai
     for (uint32_t i = 0; i < e->plan.slots; i++) {
         e->sessions[i].engine = e;
         e->sessions[i].slot_i = i;
+        e->sessions[i].kv = e->plan.kv;
     }
     if (pthread_mutex_init(&e->lock, NULL) != 0) return pn__fail(d, PN_E_NOMEM, "queue lock");
     e->lock_made = true;

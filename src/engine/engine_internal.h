@@ -22,6 +22,10 @@
  * always go on. At a request's end what no page took is released; the session keeps its pages, paid
  * by its own booking, until it is freed. So committed <= reserved holds page by page, and the plan
  * is the most that all slots together can reserve, to the byte.
+ *
+ * With kv auto a session's format is chosen by the submit that finds it without pages, by the
+ * newest snapshot, and stays until it holds none again; its ticket is charged by that format's
+ * table, and the plan counts the one that takes more.
  */
 #ifndef PN_ENGINE_INTERNAL_H
 #define PN_ENGINE_INTERNAL_H
@@ -87,6 +91,14 @@ bool pn__kv_q4_safe(const struct pn_family *family);
 enum pn_kv_choice pn__kv_choose(enum pn_kv_choice asked, const struct pn_family *family,
                                 bool ladder_asks_q4, char why[160]);
 
+/* The format of a session that begins now: the engine's, or where each session has its own what the
+ * newest snapshot asks for. Any thread. */
+enum pn_kv_choice pn__kv_now(const pn_engine *e);
+/* Logs that sessions begin in another format than those before. Any thread. */
+void pn__kv_tell(pn_engine *e, enum pn_kv_choice kv);
+/* What a session of that format takes. */
+const pn_admit_cost *pn__kv_cost_of(const pn_engine *e, enum pn_kv_choice kv);
+
 /* Fills plan and shape; PN_E_NOFIT (with the plan filled in) when it doesn't fit. */
 int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
                   struct pn_plan *plan, struct engine_shape *shape,
@@ -142,6 +154,7 @@ struct pn_session {
     bool cancel; /* it is to end at the next turn; never set without busy */
     /* Whose turn it is while busy: submit's until the request is queued, then the driver's. */
     pn_admit_ticket ticket;
+    enum pn_kv_choice kv; /* likewise; chosen by submit while it holds no page */
 
     enum phase phase;
     struct request *request;
@@ -185,9 +198,10 @@ struct pn_engine {
     struct pn_kv *kv;
     struct step_buffers b;
     struct pn_engine_stats stats;
-    pn_admit_cost cost;
-    uint32_t window; /* longest prompt taken at once, as configured */
-    char *root;      /* of the options; NULL: the real machine */
+    pn_admit_cost costs[2]; /* of a session without and with pages in q4 */
+    _Atomic bool told_q4;   /* what pn__kv_tell said last */
+    uint32_t window;        /* longest prompt taken at once, as configured */
+    char *root;             /* of the options; NULL: the real machine */
     pn_ladder_plan ladder;
     uint64_t seen_seq; /* the last snapshot that caches were asked for */
     int told_ceiling;  /* the last slot ceiling that was logged; 0: none is in force */

@@ -5,6 +5,7 @@
  * measured counts as one that lost too much. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "engine/engine_internal.h"
 
 bool pn__kv_q4_safe(const struct pn_family *family) {
@@ -41,4 +42,25 @@ enum pn_kv_choice pn__kv_choose(enum pn_kv_choice asked, const struct pn_family 
     }
     say_q4(family, "auto: memory is short", why);
     return PN_KV_CHOICE_Q4;
+}
+
+enum pn_kv_choice pn__kv_now(const pn_engine *e) {
+    pn_mem_state state;
+    pn_ladder_plan plan;
+    if (!e->plan.kv_per_session) return e->plan.kv;
+    pn__ladder_now(e, &state, &plan);
+    return plan.force_kv_q4 ? PN_KV_CHOICE_Q4 : PN_KV_CHOICE_F16;
+}
+
+void pn__kv_tell(pn_engine *e, enum pn_kv_choice kv) {
+    char why[160];
+    bool q4 = kv == PN_KV_CHOICE_Q4;
+    if (!e->plan.kv_per_session || atomic_exchange(&e->told_q4, q4) == q4) return;
+    (void)pn__kv_choose(PN_KV_CHOICE_AUTO, e->file.family, q4, why);
+    pn__log(PN_LOG_WARN, "[ladder] sessions that begin now keep their KV in %s (%s)",
+            q4 ? "q4" : "f16", why);
+}
+
+const pn_admit_cost *pn__kv_cost_of(const pn_engine *e, enum pn_kv_choice kv) {
+    return &e->costs[kv == PN_KV_CHOICE_Q4];
 }

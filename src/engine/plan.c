@@ -169,7 +169,7 @@ static bool q4_is_due(void) {
 }
 
 static int shape_init(const struct model_file *f, const struct pn_engine_options *o, uint32_t ctx,
-                      uint32_t slots, enum pn_kv_choice kv, struct engine_shape *s,
+                      uint32_t slots, const struct pn_plan *p, struct engine_shape *s,
                       struct pn_detail *d) {
     memset(s, 0, sizeof *s);
     s->chunk = o->chunk ? o->chunk : CHUNK_DEFAULT;
@@ -202,15 +202,17 @@ static int shape_init(const struct model_file *f, const struct pn_engine_options
     s->kv = (struct pn_kv_spec){.ctx = ctx,
                                 .slot_n = slots,
                                 .chunk = s->chunk < ctx ? s->chunk : ctx,
-                                .state_bytes = pn__model_state_bytes(&f->h)};
+                                .state_bytes = pn__model_state_bytes(&f->h),
+                                .either = p->kv_per_session};
+    bool q4 = p->kv == PN_KV_CHOICE_Q4 || p->kv_per_session;
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
         uint32_t window = kind == PN_PAGE_WINDOW ? f->h.window : 0;
         s->kv.kinds[kind] = (struct pn_page_spec){
             .layer_n = pn__model_kind_n(&f->h, (enum pn_page_kind)kind),
             .window = window,
             .shape = pn__model_kv_shape(&f->h),
-            .format = wide_format(kv),
-            .narrow = kv == PN_KV_CHOICE_Q4 && kind != PN_PAGE_LATENT && pn__kv_can_narrow(window),
+            .format = wide_format(p->kv),
+            .narrow = q4 && kind != PN_PAGE_LATENT && pn__kv_can_narrow(window),
         };
     }
     return 0;
@@ -256,7 +258,7 @@ static uint64_t address_space(void) {
 static int size_parts(const struct model_file *f, const struct pn_engine_options *o, uint32_t ctx,
                       uint32_t slots, enum pn_weights_choice weights, struct pn_plan *p,
                       struct engine_shape *s, struct pn_detail *d) {
-    int rc = shape_init(f, o, ctx, slots, p->kv, s, d);
+    int rc = shape_init(f, o, ctx, slots, p, s, d);
     if (rc) return rc;
     uint64_t kv_bytes;
     uint64_t state_bytes;
@@ -385,6 +387,7 @@ int pn__plan_make(const struct model_file *f, const struct pn_engine_options *o,
         snprintf(p->kv_why, sizeof p->kv_why,
                  "asked for, but latent rows have no four-bit form and stay in f16");
     }
+    p->kv_per_session = o->kv == PN_KV_CHOICE_AUTO && pn__kv_q4_safe(f->family);
     if (p->kv == PN_KV_CHOICE_Q4 && !pn__kv_q4_safe(f->family)) {
         pn__log(PN_LOG_WARN, "KV in q4, %s", p->kv_why);
     }

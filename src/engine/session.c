@@ -24,12 +24,16 @@ void pn_session_free(pn_session *s) {
     pn_engine *e = s->engine;
     pn__kv_reset(e->kv, s->slot_i);
     pthread_mutex_lock(&e->lock);
-    *s = (struct pn_session){.engine = e, .slot_i = s->slot_i};
+    *s = (struct pn_session){.engine = e, .slot_i = s->slot_i, .kv = e->plan.kv};
     pthread_mutex_unlock(&e->lock);
 }
 
 uint32_t pn_session_length(const pn_session *s) {
     return s->length;
+}
+
+enum pn_kv_choice pn_session_kv(const pn_session *s) {
+    return s->kv;
 }
 
 int pn_session_truncate(pn_session *s, uint32_t length, struct pn_detail *d, uint32_t *kept) {

@@ -47,6 +47,8 @@ static void start_request(struct pn_session *s, struct request *request) {
     s->start_ns = 0;
     s->prompt_end_ns = 0;
     memset(&s->done, 0, sizeof s->done);
+    s->done.kv = s->kv;
+    pn__kv_begin(s->engine->kv, s->slot_i, s->kv != PN_KV_CHOICE_Q4);
     pn__kv_pay(s->engine->kv, s->slot_i, &s->ticket.kv, &s->ticket.state);
 }
 

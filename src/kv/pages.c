@@ -18,6 +18,7 @@ struct page_pool {
 
 struct pn_kv {
     struct pn_kv_spec spec;
+    struct pn_kv_spec ways[2]; /* of it: wide, narrow */
     struct page_pool pools[PN_PAGE_KIND_N][PN_PAGE_FORM_N];
     struct pn_block state;  /* a space: [slot_n] entries */
     struct pn_seq_kv *seqs; /* [slot_n] */
@@ -41,6 +42,20 @@ uint64_t pn__page_bytes(const struct pn_page_spec *spec, enum pn_page_form form)
     return (bytes + pn__system_page() - 1) & ~(pn__system_page() - 1);
 }
 
+struct pn_kv_spec pn__kv_way(const struct pn_kv_spec *spec, bool narrow) {
+    struct pn_kv_spec way = *spec;
+    way.either = false;
+    for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        way.kinds[kind].narrow = narrow && spec->kinds[kind].narrow;
+    }
+    return way;
+}
+
+/* The spec that a sequence follows. */
+static const struct pn_kv_spec *way_of(const struct pn_kv *kv, const struct pn_seq_kv *seq) {
+    return &kv->ways[!seq->wide];
+}
+
 static uint32_t pages_of(uint64_t tokens) {
     return (uint32_t)((tokens + PN_PAGE_TOKENS - 1) / PN_PAGE_TOKENS);
 }
@@ -60,6 +75,7 @@ uint32_t pn__page_form_max(const struct pn_kv_spec *spec, enum pn_page_kind kind
     /* Narrow: all but the first. Wide: the first, and from the newest window of a step's first row
      * to its last row, chunk - 1 tokens further, wherever that starts. */
     if (form == PN_PAGE_NARROW) return spec->kinds[kind].window == 0 && max > 0 ? max - 1 : max;
+    if (spec->either) return max;
     return min_u32(max, 1 + PN_KV_WIDE_PAGES + pages_of(spec->chunk - 1));
 }
 
@@ -106,6 +122,15 @@ void pn__kv_cost(const struct pn_kv_spec *spec, pn_admit_cost *out) {
     out->state_bytes = state_entry_bytes(spec);
 }
 
+/* What one sequence of one way takes at most. A prompt as long as the context does; its windows
+ * aren't at their largest when the rest is, so this is less than the pools' address space. */
+static bool most_of(const struct pn_kv_spec *spec, bool narrow, pn_admit_bytes *most) {
+    struct pn_kv_spec way = pn__kv_way(spec, narrow);
+    pn_admit_cost cost;
+    pn__kv_cost(&way, &cost);
+    return pn_admit_cost_bytes(&cost, (int)spec->ctx, 0, most) == 0;
+}
+
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes) {
     uint64_t total = 0;
     for (int i = 0; i < PN_PAGE_KIND_N * PN_PAGE_FORM_N; i++) {
@@ -120,12 +145,11 @@ bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *s
     }
     /* Pages are numbered in 32 bits, tokens by admission in 31. */
     if (total / pn__system_page() > UINT32_MAX || spec->ctx > INT32_MAX) return false;
-    /* A prompt as long as the context takes most; its windows aren't at their largest when the rest
-     * is, so this is less than the pools' address space. */
-    pn_admit_cost cost;
     pn_admit_bytes most;
-    pn__kv_cost(spec, &cost);
-    if (pn_admit_cost_bytes(&cost, (int)spec->ctx, 0, &most) < 0) return false;
+    pn_admit_bytes wide = {0};
+    if (!most_of(spec, true, &most)) return false;
+    if (spec->either && !most_of(spec, false, &wide)) return false;
+    if (wide.kv > most.kv) most.kv = wide.kv;
     return !pn__mul_u64(most.kv, spec->slot_n, kv_bytes) &&
            !pn__mul_u64(most.state, spec->slot_n, state_bytes);
 }
@@ -186,6 +210,8 @@ int pn__kv_new(const struct pn_kv_spec *spec, struct pn_detail *d, struct pn_kv 
     struct pn_kv *kv = pn__calloc(1, sizeof *kv);
     if (!kv) return pn__fail(d, PN_E_NOMEM, "KV cache");
     kv->spec = *spec;
+    kv->ways[0] = pn__kv_way(spec, false);
+    kv->ways[1] = pn__kv_way(spec, true);
     int rc = 0;
     for (int i = 0; i < PN_PAGE_KIND_N * PN_PAGE_FORM_N && rc == 0; i++) {
         enum pn_page_kind kind = (enum pn_page_kind)(i / PN_PAGE_FORM_N);
@@ -224,6 +250,12 @@ void pn__kv_free(struct pn_kv *kv) {
 
 struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i) {
     return &kv->seqs[i];
+}
+
+void pn__kv_begin(struct pn_kv *kv, uint32_t seq_i, bool wide) {
+    struct pn_seq_kv *seq = &kv->seqs[seq_i];
+    assert(seq->wide == wide || seq->pages_paid.committed_bytes == 0);
+    seq->wide = wide;
 }
 
 static void move_all(pn_booking *from, pn_booking *to) {
@@ -352,7 +384,7 @@ static void drop_below(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32
  * gone already. */
 static void drop_wide(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32_t reader) {
     const struct pn_seq_form *wide = &seq->forms[kind][PN_PAGE_WIDE];
-    if (!kv->spec.kinds[kind].narrow) return;
+    if (!way_of(kv, seq)->kinds[kind].narrow) return;
     for (uint32_t i = seq->n[kind]; i-- > 0;) {
         if (!pn__page_narrow(seq->first[kind] + i, reader)) continue;
         if (!wide->views[i].data) return;
@@ -366,7 +398,7 @@ static int page_add(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, struct pn
     struct pn_seq_form *narrow = &seq->forms[kind][PN_PAGE_NARROW];
     if (narrow->views) narrow->views[i].data = NULL;
     int rc = form_take(kv, seq, kind, PN_PAGE_WIDE, i, d);
-    if (rc == 0 && narrow->views && seq->first[kind] + i > 0) {
+    if (rc == 0 && way_of(kv, seq)->kinds[kind].narrow && seq->first[kind] + i > 0) {
         rc = form_take(kv, seq, kind, PN_PAGE_NARROW, i, d);
         if (rc) form_give(kv, seq, kind, PN_PAGE_WIDE, i);
     }
@@ -394,7 +426,7 @@ static int extend_kind(struct pn_kv *kv, struct pn_seq_kv *seq, int kind, uint32
     if (kv->spec.kinds[kind].layer_n == 0) return 0;
     uint32_t end = pages_of((uint64_t)pos + n);
     uint32_t forms[PN_PAGE_FORM_N], need, max;
-    if (!within_share(&kv->spec, kind, pos, pos + n, forms, &need, &max)) {
+    if (!within_share(way_of(kv, seq), kind, pos, pos + n, forms, &need, &max)) {
         return pn__fail(d, PN_E_NOFIT,
                         "%u tokens at position %u take %u KV pages; a sequence has %u, for steps "
                         "of %u tokens",
@@ -414,7 +446,7 @@ static bool has_room(const struct pn_kv *kv, const struct pn_seq_kv *seq, uint32
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
         uint32_t n[PN_PAGE_FORM_N], need, max;
         if (kv->spec.kinds[kind].layer_n == 0) continue;
-        if (!within_share(&kv->spec, kind, pos, end, n, &need, &max)) return false;
+        if (!within_share(way_of(kv, seq), kind, pos, end, n, &need, &max)) return false;
         for (int form = 0; form < PN_PAGE_FORM_N; form++) {
             bytes += n[form] * kv->pools[kind][form].page_bytes;
         }
@@ -481,7 +513,7 @@ static bool wide_held(const struct pn_seq_kv *seq, int kind, uint32_t pos) {
 /* Whether the pages that the token at `pos` sees are all there. */
 static bool sees_all(const struct pn_kv *kv, const struct pn_seq_kv *seq, uint32_t pos) {
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
-        const struct pn_page_spec *spec = &kv->spec.kinds[kind];
+        const struct pn_page_spec *spec = &way_of(kv, seq)->kinds[kind];
         if (spec->layer_n == 0) continue;
         if (seq->first[kind] > first_seen(spec, pos)) return false;
         if (spec->narrow && !wide_held(seq, kind, pos)) return false;
@@ -514,8 +546,9 @@ void pn__kv_tables(const struct pn_kv *kv, uint32_t seq_i,
                    struct pn_page_table tables[PN_PAGE_KIND_N]) {
     const struct pn_seq_kv *seq = &kv->seqs[seq_i];
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
+        const struct pn_page_view *narrow = seq->forms[kind][PN_PAGE_NARROW].views;
         tables[kind] = (struct pn_page_table){.pages = seq->forms[kind][PN_PAGE_WIDE].views,
-                                              .narrow = seq->forms[kind][PN_PAGE_NARROW].views,
+                                              .narrow = seq->wide ? NULL : narrow,
                                               .first = seq->first[kind],
                                               .n = seq->n[kind]};
     }

@@ -14,6 +14,9 @@
  * stays is the first page, those of the newest window and of the step under way, and four bits of
  * the rest.
  *
+ * Where the spec says `either`, each sequence chooses before its first page whether it is narrow
+ * (pn__kv_begin). Both pools are mapped then, with room for every sequence going the same way.
+ *
  * Who holds it pays for it: each sequence has a booking for its pages and one for its state, filled
  * by pn__kv_pay out of what its request was granted. Taking a page commits it against that booking,
  * giving it back returns its memory to the system and leaves the bytes promised to the sequence,
@@ -54,7 +57,11 @@ struct pn_kv_spec {
     uint32_t ctx;         /* longest sequence */
     uint32_t slot_n;      /* sequences at once */
     uint32_t chunk;       /* most tokens of one sequence in a step */
+    bool either;          /* a sequence may also leave its `narrow` kinds all wide */
 };
+
+/* The same for sequences of one way: narrow in the kinds so marked, or in none. */
+struct pn_kv_spec pn__kv_way(const struct pn_kv_spec *spec, bool narrow);
 
 enum pn_page_form { PN_PAGE_WIDE = 0, PN_PAGE_NARROW = 1 };
 #define PN_PAGE_FORM_N 2
@@ -66,15 +73,16 @@ uint64_t pn__page_bytes(const struct pn_page_spec *spec, enum pn_page_form form)
  * a window that is what steps of `chunk` from its start need; pn__kv_room keeps other steps within
  * it. */
 uint32_t pn__page_max(const struct pn_kv_spec *spec, enum pn_page_kind kind);
-/* Most of them in one form. */
+/* Most of them in one form; with `either`, whichever way it goes. */
 uint32_t pn__page_form_max(const struct pn_kv_spec *spec, enum pn_page_kind kind,
                            enum pn_page_form form);
 
-/* Exact bytes that all sequences together hold at most, KV pages and state apart. False when a
- * product wraps or page numbers would. */
+/* Exact bytes that all sequences together hold at most, KV pages and state apart; with `either`,
+ * all of them the way that takes more. False when a product wraps or page numbers would. */
 bool pn__kv_bytes(const struct pn_kv_spec *spec, uint64_t *kv_bytes, uint64_t *state_bytes);
 
-/* What one sequence takes by its length: the same sizes as a table for admission. */
+/* What one sequence takes by its length: the same sizes as a table for admission. Of one way:
+ * `either` isn't set. */
 void pn__kv_cost(const struct pn_kv_spec *spec, pn_admit_cost *out);
 
 /* One form of a sequence's pages; where view.data is NULL it isn't held. */
@@ -88,6 +96,7 @@ struct pn_seq_kv {
     struct pn_seq_form forms[PN_PAGE_KIND_N][PN_PAGE_FORM_N];
     uint32_t first[PN_PAGE_KIND_N]; /* number of the first page held */
     uint32_t n[PN_PAGE_KIND_N];
+    bool wide;      /* has no narrow forms, whatever its kinds may; see pn__kv_begin */
     uint8_t *state; /* NULL when there is none; zeroed until the sequence begins */
     /* Committed: what the pages and the state take. */
     pn_booking pages_paid;
@@ -103,6 +112,11 @@ void pn__kv_free(struct pn_kv *kv);
 
 /* Sequence i < slot_n. */
 struct pn_seq_kv *pn__kv_seq(struct pn_kv *kv, uint32_t i);
+
+/* Says which way the sequence goes from its first page on; before that is said it is narrow.
+ * Nothing changes for one that holds pages, which may only be told its own way again. `wide` needs
+ * `either` in the spec, or kinds that aren't narrow. */
+void pn__kv_begin(struct pn_kv *kv, uint32_t seq_i, bool wide);
 
 /* Moves all that `pages` and `state`, bookings of KV and of state at host, have reserved to the
  * sequence; they stay live, with nothing in them. NULL or not live: nothing to move. */

@@ -340,6 +340,63 @@ static void two_forms_truncated(void **state) {
     }
 }
 
+/* One sequence to the end of the context; what it holds of full layers then. */
+static void to_the_end(struct pn_kv *kv, const struct pn_kv_spec *spec, uint32_t seq_i,
+                       uint32_t n[PN_PAGE_FORM_N]) {
+    struct pn_detail d = {{0}};
+    struct pn_page_table t[PN_PAGE_KIND_N];
+    for (uint32_t pos = 0; pos < CTX; pos += spec->chunk) {
+        PN_ASSERT_OK(pn__kv_extend(kv, seq_i, pos, min_u32(spec->chunk, CTX - pos), &d), &d);
+    }
+    pn__kv_tables(kv, seq_i, t);
+    n[PN_PAGE_WIDE] = n[PN_PAGE_NARROW] = 0;
+    for (uint32_t i = 0; i < t[PN_PAGE_FULL].n; i++) {
+        n[PN_PAGE_WIDE] += held(t[PN_PAGE_FULL].pages, i);
+        n[PN_PAGE_NARROW] += held(t[PN_PAGE_FULL].narrow, i);
+    }
+}
+
+/* Sequences of both ways side by side, then each the other way, then both one way: a sequence holds
+ * what one of a cache of its way only does, pages suffice, and what is taken is what is paid. */
+static void either_way(void **state) {
+    (void)state;
+    static const uint32_t chunks[] = {64, 512};
+    for (size_t c = 0; c < PN_ARRAY_N(chunks); c++) {
+        struct pn_kv_spec spec = narrow_spec(512, chunks[c]);
+        spec.either = true;
+        struct pn_kv_spec ways[2] = {pn__kv_way(&spec, false), pn__kv_way(&spec, true)};
+        uint64_t most, wide, narrow, state_bytes;
+        assert_true(pn__kv_bytes(&spec, &most, &state_bytes));
+        assert_true(pn__kv_bytes(&ways[0], &wide, &state_bytes));
+        assert_true(pn__kv_bytes(&ways[1], &narrow, &state_bytes));
+        assert_int_equal(most, wide > narrow ? wide : narrow);
+        struct pn_detail d = {{0}};
+        struct pn_kv *kv;
+        PN_ASSERT_OK(pn__kv_new(&spec, &d, &kv), &d);
+        for (uint32_t round = 0; round < 4; round++) {
+            for (uint32_t i = 0; i < SLOTS; i++) {
+                bool is_wide = round < 2 ? (i + round) % 2 : round == 2;
+                uint32_t n[PN_PAGE_FORM_N];
+                pn__kv_begin(kv, i, is_wide);
+                pay(kv, &ways[!is_wide], i);
+                to_the_end(kv, &spec, i, n);
+                pn__kv_begin(kv, i, is_wide); /* as every further request says */
+                assert_int_equal(n[PN_PAGE_NARROW], is_wide ? 0 : 23);
+                assert_true(is_wide ? n[PN_PAGE_WIDE] == 24 : n[PN_PAGE_WIDE] <= 10);
+            }
+            for (uint32_t i = 0; i < SLOTS; i++)
+                pn__kv_reset(kv, i);
+            assert_int_equal(booked(PN_OWNER_KV).reserved_bytes, 0);
+            for (int k = 0; k < PN_PAGE_KIND_N * PN_PAGE_FORM_N; k++) {
+                assert_int_equal(pn__kv_used(kv, (enum pn_page_kind)(k / PN_PAGE_FORM_N),
+                                             (enum pn_page_form)(k % PN_PAGE_FORM_N)),
+                                 0);
+            }
+        }
+        pn__kv_free(kv);
+    }
+}
+
 static void sizes_that_wrap(void **state) {
     (void)state;
     struct pn_detail d = {{0}};
@@ -515,6 +572,7 @@ int main(void) {
         cmocka_unit_test(two_forms),
         cmocka_unit_test(two_forms_take_less),
         cmocka_unit_test(two_forms_truncated),
+        cmocka_unit_test(either_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
