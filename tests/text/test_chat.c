@@ -237,7 +237,8 @@ static void limits(void **state) {
         "{% for a in range(99999) %}{% for b in range(99999) %}{{ a * b }}{% endfor %}{% endfor %}";
     limit_says(forever, l, PN_E_INVALID, "more than 100000 steps");
     limit_says("{{ [0] * 9999999999 }}", l, PN_E_INVALID, "steps");
-    limit_says("{{ 'x' * 9999999999 }}", l, PN_E_INVALID, "steps");
+    limit_says("{{ 'x' * 9999999999 }}", l, PN_E_INVALID,
+               "column 4: a text of 1 bytes, 9999999999");
     limit_says("{{ 'x'.ljust(9999999999) }}", l, PN_E_INVALID, "steps");
     limit_says("{{ [1] | batch(9999999999, 'x') | list }}", l, PN_E_INVALID, "steps");
     limit_says("{{ [1] | slice(9999999999) | list }}", l, PN_E_INVALID, "steps");
@@ -253,7 +254,8 @@ static void limits(void **state) {
     limit_says("{% set x = 'x' * 1001 %}", l, PN_E_INVALID, "limit of 1000 bytes");
     l = chat_limits;
     l.memory_bytes_max = 100000;
-    limit_says("{{ range(99999) }}", l, PN_E_INVALID, "more memory than the limit of 100000");
+    limit_says("{{ range(99999) }}", l, PN_E_INVALID,
+               "line 1, column 4: the rendering needs more memory than the limit of 100000");
     l = chat_limits;
     l.source_bytes_max = 10;
     limit_says("12345678901", l, PN_E_INVALID, "11 bytes, more than the limit of 10");

@@ -20,8 +20,9 @@ int pn__jbuf_put(struct pn_jctx *c, struct pn_jbuf *b, const char *p, size_t n, 
                  uint8_t one) {
     if (n == 0) return 0;
     if (n > c->t->limits.output_bytes_max - b->n) {
-        return pn__fail(c->d, PN_E_NOFIT, "template: a text grows beyond the limit of %llu bytes",
-                        (unsigned long long)c->t->limits.output_bytes_max);
+        pn__j_fail_set(c, "a text grows beyond the limit of %llu bytes",
+                       (unsigned long long)c->t->limits.output_bytes_max);
+        return pn__fail_code(PN_E_NOFIT);
     }
     int rc = pn__j_step(c, n / 16);
     if (rc == 0 && n > b->cap - b->n) rc = grow(c, b, b->n + n);

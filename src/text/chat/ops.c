@@ -121,6 +121,13 @@ static int repeat(struct pn_jctx *c, const struct pn_jval *v, int64_t times, str
         struct pn_jbuf *b = pn__j_take(c, 1, sizeof *b);
         if (!b) return pn__j_failed(c);
         int rc = 0;
+        /* What can't fit is not tried. */
+        if (v->s->n && (uint64_t)times > c->t->limits.output_bytes_max / v->s->n) {
+            pn__j_fail_set(c, "a text of %zu bytes, %lld times, is beyond the limit of %llu bytes",
+                           v->s->n, (long long)times,
+                           (unsigned long long)c->t->limits.output_bytes_max);
+            return pn__fail_code(PN_E_NOFIT);
+        }
         for (int64_t i = 0; rc == 0 && v->s->n && i < times; i++) {
             rc = pn__jbuf_put_str(c, b, v->s);
             if (rc == 0) rc = pn__j_step(c, 1);

@@ -10,8 +10,7 @@
 void *pn__j_take(struct pn_jctx *c, size_t n, size_t size) {
     void *p = pn__jarena_take(&c->arena, n, size);
     if (!p && c->arena.full) {
-        (void)pn__fail(c->d, PN_E_NOFIT,
-                       "template: the rendering needs more memory than the limit of %llu bytes",
+        pn__j_fail_set(c, "the rendering needs more memory than the limit of %llu bytes",
                        (unsigned long long)c->arena.bytes_max);
         c->failed = PN_E_NOFIT;
     } else if (!p) {
