@@ -113,7 +113,7 @@ INLINE void dots(const struct tile *t, uint32_t k_n, uint32_t row_n, uint32_t co
     for (; k + STEP <= k_n; k += STEP) {
         if (next) {
             for (uint32_t r = 0; r < row_n; r++)
-                _mm_prefetch((const char *)next + LINE_BYTES * r, _MM_HINT_NTA);
+                _mm_prefetch((const char *)next + LINE_BYTES * r, _MM_HINT_T0);
             next += LINE_BYTES * row_n;
         }
         take(t->w, t->x, k, row_n, col_n, f);

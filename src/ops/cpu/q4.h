@@ -109,7 +109,7 @@ struct pn_q4_ways {
 static inline __attribute__((always_inline)) void
 pn__q4_store(const float *x, uint8_t *row, uint32_t dim, struct pn_q4_ways way) {
     float part[PN_TURN_MAX];
-    uint8_t codes[PN_TURN_MAX + 1];
+    uint8_t codes[PN_TURN_MAX + 1] = {0};
     uint32_t run = pn__turn_len(dim);
     uint32_t step = run > 32 ? run : 32;
     uint8_t *nibbles = row + 2 * (size_t)((dim + 31) / 32);

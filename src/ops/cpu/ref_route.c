@@ -1,4 +1,5 @@
 /* Routers: which experts a row uses. */
+#include <assert.h>
 #include <float.h>
 #include <math.h>
 
@@ -96,8 +97,9 @@ static void pick(const struct pn_router *r, const float *p, struct best *best) {
             best_offer(best, score(r, p, i), i);
         return;
     }
-    bool keep[PN_EXPERT_GROUP_MAX];
+    bool keep[PN_EXPERT_GROUP_MAX] = {false};
     uint32_t len = r->expert_n / r->group_n;
+    assert(len > 0);
     pick_groups(r, p, keep);
     for (uint32_t i = 0; i < r->expert_n; i++)
         if (keep[i / len]) best_offer(best, score(r, p, i), i);

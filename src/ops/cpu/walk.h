@@ -9,7 +9,7 @@
 INLINE void pn__prefetch_lines(const uint8_t *p, int line_n) {
 #pragma GCC unroll 20
     for (int i = 0; i < line_n; i++)
-        _mm_prefetch((const char *)p + 64 * i, _MM_HINT_NTA);
+        _mm_prefetch((const char *)p + 64 * i, _MM_HINT_T0);
 }
 
 /* A group's blocks, to be walked. */

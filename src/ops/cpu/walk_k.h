@@ -273,9 +273,9 @@ INLINE void walk_iq4_xs(const struct pn_walk *k, run_fn run, end_fn end, void *u
                 w[i] = v_lookup(pn__table_iq4(), w[i]);
             scale[r % 2] = scale_iq4_xs(head[0], head[1], r);
             run(user, b, r, w, v_scale(scale[r % 2]));
-            if (r % 2 == 0) continue;
+            if (r % 2 == 0 || !SIGNED_OFFSET) continue;
             vi both = v_or_masked(v_left(scale[1], 16), scale[0], v_set32(0xffff));
-            if (SIGNED_OFFSET) t.pair[r / 2] = v_mul16(both, -SIGNED_OFFSET);
+            t.pair[r / 2] = v_mul16(both, -SIGNED_OFFSET);
         }
         end(user, b, &t);
     }
