@@ -36,8 +36,8 @@ class Watcher:
         return code
 
     def log(self):
-        self.err.seek(0)
-        return self.err.read()
+        """Read without a seek: the offset is the program's too, which would then write there."""
+        return os.pread(self.err.fileno(), 1 << 24, 0).decode()
 
 
 def wait_for(what):
