@@ -5,6 +5,8 @@
  * does by itself in flush-to-zero mode; only the sums at the end are made without it. */
 #include "ops/cpu/wide.h"
 
+#include "ops/cpu/fetch.h"
+
 void pn__init_avx2_bf16(struct pn_kernels *k);
 
 #define ROWS_ONE 4 /* rows at once for one column */
@@ -112,8 +114,7 @@ INLINE void dots(const struct tile *t, uint32_t k_n, uint32_t row_n, uint32_t co
 #pragma GCC unroll 1
     for (; k + STEP <= k_n; k += STEP) {
         if (next) {
-            for (uint32_t r = 0; r < row_n; r++)
-                _mm_prefetch((const char *)next + LINE_BYTES * r, _MM_HINT_T0);
+            pn__prefetch_lines(next, (int)row_n);
             next += LINE_BYTES * row_n;
         }
         take(t->w, t->x, k, row_n, col_n, f);

@@ -95,8 +95,7 @@ INLINE void dots(const struct tile *t, uint32_t k_n, uint32_t row_n, uint32_t co
 #pragma GCC unroll 1
     for (; k + PN_LANES <= k_n; k += PN_LANES) {
         if (next && k * kind_bytes(kind) % LINE_BYTES == 0) {
-            for (uint32_t r = 0; r < row_n; r++)
-                _mm_prefetch((const char *)next + LINE_BYTES * r, _MM_HINT_T0);
+            pn__prefetch_lines(next, (int)row_n);
             next += LINE_BYTES * row_n;
         }
         take(t->w, t->x, k, row_n, col_n, kind, f);

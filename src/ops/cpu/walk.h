@@ -3,14 +3,10 @@
 #ifndef PN_OPS_CPU_WALK_H
 #define PN_OPS_CPU_WALK_H
 
+#include "ops/cpu/fetch.h"
+
 /* Lines are fetched this far ahead of where they are used, in the order of use. */
 #define PREFETCH_AHEAD_BYTES 20480
-
-INLINE void pn__prefetch_lines(const uint8_t *p, int line_n) {
-#pragma GCC unroll 20
-    for (int i = 0; i < line_n; i++)
-        _mm_prefetch((const char *)p + 64 * i, _MM_HINT_T0);
-}
 
 /* A group's blocks, to be walked. */
 struct pn_walk {
