@@ -1,8 +1,8 @@
 /* KV pages and recurrent state: who holds which piece of the cache.
  *
  * A page holds PN_PAGE_TOKENS tokens of every layer of one kind (full, window or latent), in one
- * format; the layout inside is ops' (ops.h, pn__kv_layer_bytes). A pool is address space for equal
- * pages, as many as all sequences together may hold, mapped when the engine is loaded.
+ * format; the layout inside is ops' (views.h, pn__kv_layer_bytes). A pool is address space for
+ * equal pages, as many as all sequences together may hold, mapped when the engine is loaded.
  *
  * A sequence owns a list of pages for each kind and one entry of the state pool. Pages never move
  * while it holds them. Window layers give a page back as soon as no later token can see it.

@@ -12,7 +12,7 @@
 #ifndef PN_OPS_CPU_KERNELS_H
 #define PN_OPS_CPU_KERNELS_H
 
-#include "ops/ops.h"
+#include "ops/views.h"
 
 #ifndef PN_LEVEL
 #define PN_LEVEL ref
