@@ -41,6 +41,7 @@ enum pn_isa_choice {
     PN_ISA_CHOICE_REF,
     PN_ISA_CHOICE_AVX2,
     PN_ISA_CHOICE_AVX512,
+    PN_ISA_CHOICE_AMX, /* AVX-512, and int8 tiles for many rows at once */
     PN_ISA_CHOICE_NEON,
 };
 

@@ -16,7 +16,7 @@ import sys
 
 ISA_FLAG = re.compile(r"^-m(?!tune)(avx|fma|f16c|bmi|arch=|sse[34]|ssse3|lzcnt|popcnt|amx)")
 WIDE = re.compile(
-    r"%[yz]mm\d"
+    r"%[yzt]mm\d"
     r"|\t(v(?!err|erw|mcall|mlaunch)\w+|andn|bextr|bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx)\b")
 
 

@@ -72,8 +72,8 @@ enum pn_setting_kind {
       "format of the KV cache (logits: f32 unless given)")                                         \
     X(WEIGHTS, "weights", 0, "PN_WEIGHTS", CHOICE, "auto", 0, 0, "auto|map|copy", PN_CMD_ENGINE,   \
       "read weights in place from the map, or from a copy in memory")                              \
-    X(ISA, "isa", 0, "PN_ISA", CHOICE, "auto", 0, 0, "auto|ref|avx2|avx512|neon", PN_CMD_ENGINE,   \
-      "highest instruction set level used by the kernels")                                         \
+    X(ISA, "isa", 0, "PN_ISA", CHOICE, "auto", 0, 0, "auto|ref|avx2|avx512|amx|neon",              \
+      PN_CMD_ENGINE, "highest instruction set level used by the kernels")                          \
     X(PIN, "pin", 0, "PN_PIN", CHOICE, "auto", 0, 0, "auto|on|off", PN_CMD_ENGINE,                 \
       "bind worker threads to CPUs (auto: when every usable CPU has one)")                         \
     X(PRE, "pre", 0, NULL, TEXT, NULL, 0, 0, "NAME", PN_CMD_RUN | PN_CMD_TOKENIZE,                 \

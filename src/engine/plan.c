@@ -138,6 +138,8 @@ static enum pn_isa isa_limit(enum pn_isa_choice choice) {
         return PN_ISA_AVX2;
     case PN_ISA_CHOICE_AVX512:
         return PN_ISA_AVX512;
+    case PN_ISA_CHOICE_AMX:
+        return PN_ISA_AMX;
     case PN_ISA_CHOICE_AUTO:
     case PN_ISA_CHOICE_NEON:
         break;

@@ -45,7 +45,13 @@ struct pn_batch {
 
 struct pn_cpu; /* thread pool, kernel table, scratch */
 
-enum pn_isa { PN_ISA_REF = 0, PN_ISA_AVX2 = 1, PN_ISA_AVX512 = 2, PN_ISA_NEON = 3 };
+enum pn_isa {
+    PN_ISA_REF = 0,
+    PN_ISA_AVX2 = 1,
+    PN_ISA_AVX512 = 2,
+    PN_ISA_AMX = 3, /* AVX-512, and int8 tiles for many rows */
+    PN_ISA_NEON = 4
+};
 const char *pn__isa_name(enum pn_isa isa);
 /* The highest level that this CPU and this build have, at most `limit` (PN_ISA_REF always is). */
 enum pn_isa pn__isa_best(enum pn_isa limit);

@@ -30,7 +30,7 @@ static void apply_heads(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i)
     acts.x_stride = op->x.row_stride;
     acts.row_n = row_n;
     acts.col_n = op->x.dim;
-    acts.tile = row_n < PN_TILE ? row_n : PN_TILE;
+    acts.tile = pn__act_tile(&cpu->kernels, row_n);
     for (uint32_t h = lo; h < hi; h++) {
         struct pn_weight w = weight_of(op, h);
         acts.x = pn__head_at(&op->x, 0, h);

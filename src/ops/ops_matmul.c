@@ -50,8 +50,12 @@ void pn__mm_run(const struct pn_cpu *cpu, const struct pn_mm *mm, uint32_t lo, u
                 const struct pn_thread_scratch *scratch) {
     const struct pn_kernels *k = &cpu->kernels;
     unsigned type = mm->w->type;
-    bool narrow = mm->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type];
-    (narrow ? k->matmul_narrow : k->matmul)[type](mm, lo, hi, scratch);
+    if (mm->w->row_n < PN_NARROW_ROWS && k->matmul_narrow[type])
+        k->matmul_narrow[type](mm, lo, hi, scratch);
+    else if (mm->acts->row_n > PN_TILE && k->matmul_many[type])
+        k->matmul_many[type](mm, lo, hi, scratch);
+    else
+        k->matmul[type](mm, lo, hi, scratch);
 }
 
 static void sweep_rows(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
@@ -132,7 +136,7 @@ void pn__op_matmul(struct pn_step *s, struct pn_mat x, const struct pn_matmul *p
     op.acts.x_stride = x.stride;
     op.acts.row_n = x.row_n;
     op.acts.col_n = x.col_n;
-    op.acts.tile = x.row_n < PN_TILE ? x.row_n : PN_TILE;
+    op.acts.tile = pn__act_tile(&s->cpu->kernels, x.row_n);
     for (uint32_t i = 0; i < n; i++) {
         assert(parts[i].w->col_n == x.col_n && parts[i].out.col_n == parts[i].w->row_n);
         assert(parts[i].out.row_n == x.row_n && s->cpu->kernels.matmul[parts[i].w->type]);

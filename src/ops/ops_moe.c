@@ -179,7 +179,7 @@ static struct pn_acts group_acts(const struct experts_op *op, const struct pn_ex
     a.x_stride = x_stride;
     a.row_n = g->row_n;
     a.col_n = col_n;
-    a.tile = g->row_n < PN_TILE ? g->row_n : PN_TILE;
+    a.tile = pn__act_tile(&op->s->cpu->kernels, g->row_n);
     if (a.q) {
         a.q += first * col_n;
         a.d += first * (col_n / act_block(op->kind));
@@ -222,9 +222,10 @@ static void copy_row(const struct experts_op *op, const struct pn_acts *to, uint
     uint32_t len = act_block(op->kind);
     uint32_t sum_n = len / PN_ACT_SUM_LEN;
     uint64_t block_n = col_n / len;
-    for (uint64_t b = 0; b < block_n; b++) {
-        uint64_t dst = pn__act_at(to, block_n, b, to_row);
-        uint64_t src = pn__act_at(from, block_n, b, from_row);
+    uint64_t dst = pn__act_at(to, block_n, 0, to_row);
+    uint64_t src = pn__act_at(from, block_n, 0, from_row);
+    uint32_t dst_step = pn__act_step(to, to_row), src_step = pn__act_step(from, from_row);
+    for (uint64_t b = 0; b < block_n; b++, dst += dst_step, src += src_step) {
         if (len == 32) {
             memcpy(to->q + dst * 32, from->q + src * 32, 32);
             memcpy(to->sums + dst * 2, from->sums + src * 2, 2 * sizeof *to->sums);
@@ -254,7 +255,7 @@ static void prepare_input(struct experts_op *op) {
     op->row_acts.x_stride = op->x.stride;
     op->row_acts.row_n = op->x.row_n;
     op->row_acts.col_n = op->x.col_n;
-    op->row_acts.tile = op->x.row_n < PN_TILE ? op->x.row_n : PN_TILE;
+    op->row_acts.tile = pn__act_tile(&op->s->cpu->kernels, op->x.row_n);
     if (op->s->cpu->kernels.prepare[op->kind])
         pn__split(op->s, op->x.row_n, 1, work, prepare_rows, op);
     if (op->x.row_n > 1)

@@ -357,7 +357,7 @@ static void bad_options(void **state) {
         {{.threads = UINT32_MAX}, "4294967295 threads"},
         {{.kv = (enum pn_kv_choice)5}, "KV format 5"},
         {{.weights = (enum pn_weights_choice)3}, "weights 3"},
-        {{.isa = (enum pn_isa_choice)5}, "ISA 5"},
+        {{.isa = (enum pn_isa_choice)6}, "ISA 6"},
     };
     struct pn_detail d = {{0}};
     struct pn_plan p;

@@ -118,7 +118,7 @@ void backend_close(struct backend *b) {
     free(b->scratch);
 }
 
-uint32_t isa_list(enum pn_isa out[4]) {
+uint32_t isa_list(enum pn_isa out[ISA_N]) {
     uint32_t n = 0;
     out[n++] = PN_ISA_REF;
     for (int i = PN_ISA_AVX2; i <= PN_ISA_NEON; i++)
@@ -140,7 +140,7 @@ float *reference_run(void (*fn)(struct backend *b, void *user, float *out), void
 
 void same_everywhere(void (*fn)(struct backend *b, void *user, float *out), void *user,
                      const float *want, uint64_t n) {
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     for (uint32_t i = 0; i < level_n; i++) {
         for (uint32_t thread_n = 1; thread_n <= 4; thread_n++) {

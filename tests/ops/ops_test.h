@@ -55,8 +55,9 @@ extern struct pn_cpu_config backend_config; /* of those opened next; what isn't 
 void backend_open(struct backend *b, enum pn_isa isa, uint32_t thread_n);
 void backend_close(struct backend *b);
 
+#define ISA_N 5 /* levels that there are */
 /* Levels present here, REF first. */
-uint32_t isa_list(enum pn_isa out[4]);
+uint32_t isa_list(enum pn_isa out[ISA_N]);
 
 /* Runs fn(backend, user, out) at every level with 1 to 4 threads; out [n] must be written whole,
  * with intact guards, and have the bits of `want`, which is the reference level's on one thread. */

@@ -54,7 +54,7 @@ static void check_code(struct backend *b, int c, uint32_t m_n, int pattern) {
 
 static void test_every_code(void **state) {
     (void)state;
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     for (uint32_t i = 0; i < level_n; i++) {
         struct backend b;
@@ -72,7 +72,7 @@ static void test_every_code(void **state) {
  * Q6_K with scales of -128 and codes of -32 (quant/unit.c). */
 static void test_largest_sum(void **state) {
     (void)state;
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     uint8_t row[210 * ROWS] = {0};
     float x[256];

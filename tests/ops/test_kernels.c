@@ -296,7 +296,7 @@ static void check_entry(const struct entry *e, enum pn_isa isa, const struct pn_
 
 static void test_vectors(void **state) {
     (void)state;
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     struct backend ref, b;
     backend_open(&ref, PN_ISA_REF, 1);
@@ -430,7 +430,7 @@ static void delta_case(const struct pn_kernels *k, uint64_t case_seed, struct re
 static void check_recurrent(const char *name,
                             void (*run)(const struct pn_kernels *k, uint64_t case_seed,
                                         struct recurrent *c)) {
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     struct backend ref, b;
     backend_open(&ref, PN_ISA_REF, 1);
@@ -517,7 +517,7 @@ static void bench_vectors(const struct backend *levels, const enum pn_isa *isas,
     for (size_t i = 0; i < PN_ARRAY_N(entries); i++) {
         b.e = &entries[i];
         if (b.e->bench_n == 0 || !strstr(b.e->name, filter)) continue;
-        double ns[4];
+        double ns[ISA_N];
         char shape[32];
         vec_fill(&b.v, &r, b.e->bench_n, PLAIN);
         for (uint32_t l = 0; l < level_n; l++) {
@@ -548,7 +548,7 @@ static void run_matmul(void *user) {
 /* Preparing the inputs is part of it. */
 static void bench_matmul(struct backend *levels, const enum pn_isa *isas, uint32_t level_n,
                          const char *filter) {
-    enum { ROWS = 256, COLS = 2048, M_MAX = 64 };
+    enum { ROWS = 1024, COLS = 2048, M_MAX = 64 };
     static const uint32_t sizes[] = {1, 4, 8, 16, 64};
     enum pn_type types[PN_TYPE_N];
     uint32_t type_n = matmul_types(types);
@@ -561,7 +561,7 @@ static void bench_matmul(struct backend *levels, const enum pn_isa *isas, uint32
         if (!strstr(pn__type_name(types[t]), filter)) continue;
         weight_make(&r, types[t], ROWS, COLS, &m.w);
         for (size_t i = 0; i < PN_ARRAY_N(sizes); i++) {
-            double ns[4];
+            double ns[ISA_N];
             char shape[32];
             m.row_n = sizes[i];
             for (uint32_t l = 0; l < level_n; l++) {
@@ -583,8 +583,8 @@ static void bench_matmul(struct backend *levels, const enum pn_isa *isas, uint32
 }
 
 static int bench(const char *filter) {
-    enum pn_isa isas[4];
-    struct backend levels[4];
+    enum pn_isa isas[ISA_N];
+    struct backend levels[ISA_N];
     uint32_t level_n = isa_list(isas);
     for (uint32_t l = 0; l < level_n; l++)
         backend_open(&levels[l], isas[l], 1);

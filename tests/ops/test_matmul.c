@@ -139,7 +139,7 @@ static void check_same(enum pn_type type, const float *want, const struct pn_wei
 static void test_same_bits(void **state) {
     (void)state;
     enum pn_type types[PN_TYPE_N];
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t type_n = matmul_types(types);
     uint32_t level_n = isa_list(levels);
     for (uint32_t i = 0; i < type_n; i++) {
@@ -171,7 +171,7 @@ static void check_shape(enum pn_type type, uint32_t col_n, uint32_t row_n, bool 
                         uint32_t step, uint64_t seed) {
     struct rng r = {seed};
     struct pn_weight w;
-    enum pn_isa levels[4];
+    enum pn_isa levels[ISA_N];
     uint32_t level_n = isa_list(levels);
     weight_make(&r, type, row_n, col_n, &w);
     uint8_t *bytes = (uint8_t *)w.data;

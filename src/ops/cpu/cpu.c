@@ -4,6 +4,10 @@
 #include <assert.h>
 #include <sched.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -16,6 +20,7 @@
 
 void pn__init_avx2(struct pn_kernels *k);
 void pn__init_avx512(struct pn_kernels *k);
+void pn__init_amx(struct pn_kernels *k);
 
 typedef void (*init_fn)(struct pn_kernels *k);
 
@@ -24,6 +29,23 @@ typedef void (*init_fn)(struct pn_kernels *k);
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* Tile registers are the system's to grant: to the whole process, for good. Refused by kernels
+ * before 5.16, and where a thread's signal stack is too small for them. */
+static bool amx_allowed(void) {
+#if defined(__linux__)
+    const int request = 0x1023 /* ARCH_REQ_XCOMP_PERM */, tile_data = 18;
+    return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_amx(void) {
+    unsigned a, b, c, d;
+    const unsigned tile = 1u << 24, int8 = 1u << 25; /* of leaf 7's edx */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tile) && (d & int8) && amx_allowed();
 }
 #endif
 
@@ -35,6 +57,8 @@ static bool cpu_has(enum pn_isa isa) {
     case PN_ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                __builtin_cpu_supports("bmi2") && has_f16c();
+    case PN_ISA_AMX:
+        return cpu_has(PN_ISA_AVX512) && has_amx();
     case PN_ISA_AVX512:
         return cpu_has(PN_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -55,6 +79,8 @@ static init_fn isa_init(enum pn_isa isa) {
         return pn__init_avx2;
     case PN_ISA_AVX512:
         return pn__init_avx512;
+    case PN_ISA_AMX:
+        return pn__init_amx;
 #endif
     default:
         return NULL;
@@ -69,6 +95,8 @@ const char *pn__isa_name(enum pn_isa isa) {
         return "avx2";
     case PN_ISA_AVX512:
         return "avx512";
+    case PN_ISA_AMX:
+        return "amx";
     case PN_ISA_NEON:
         return "neon";
     }
@@ -92,9 +120,14 @@ uint32_t pn__cpu_resolve_threads(uint32_t thread_n) {
     return n < PN_THREAD_MAX ? (uint32_t)n : PN_THREAD_MAX;
 }
 
-static uint64_t panel_size(uint64_t col_n) {
-    uint64_t group = (PN_PANEL_GROUP_BYTES(col_n) + 63) & ~(uint64_t)63;
-    return PN_PANEL_GROUPS * group <= PN_PANEL_CACHE_BYTES ? PN_PANEL_GROUPS * group : 2 * group;
+static uint64_t panel_size(enum pn_isa isa, uint64_t col_n) {
+    if (isa != PN_ISA_AVX2 && isa != PN_ISA_AVX512 && isa != PN_ISA_AMX) return 0;
+    bool amx = isa == PN_ISA_AMX;
+    uint64_t group = amx ? PN_AMX_GROUP_BYTES(col_n) : PN_PANEL_GROUP_BYTES(col_n);
+    group = (group + 63) & ~(uint64_t)63;
+    return PN_PANEL_GROUPS * group <= (amx ? PN_AMX_CACHE_BYTES : PN_PANEL_CACHE_BYTES)
+               ? PN_PANEL_GROUPS * group
+               : 2 * group;
 }
 
 /* Pairs of a row and an expert; each expert's may take whole tiles. */
@@ -166,8 +199,7 @@ static void layout_acts(struct pn_arena *a, uint64_t row_n, uint64_t col_n, stru
 static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
                    struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_thread_slot *slots) {
     uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
-    bool panels = c->isa == PN_ISA_AVX2 || c->isa == PN_ISA_AVX512;
-    uint64_t panel_bytes = panels ? panel_size(wide_n) : 0;
+    uint64_t panel_bytes = panel_size(c->isa, wide_n);
 
     layout_acts(a, c->row_max, c->col_max, acts);
     layout_moe(a, c, moe);

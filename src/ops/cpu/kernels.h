@@ -25,8 +25,9 @@
 
 /* ---- matmul ---- */
 
-/* Input rows that a kernel takes at once. Prepared rows are laid out in tiles of that many (fewer
- * where the matmul has fewer rows), so that a walk along K reads them in one stream. */
+/* Input rows that a kernel takes at once. Prepared rows are laid out in tiles of that many, or of
+ * what a level's kernels for many rows take (`many_tile`), so that a walk along K reads them in one
+ * stream. */
 #define PN_TILE 4
 
 /* The rows of a matmul's input, prepared for one kind of weights: q, d and sums for Q32 and Q256,
@@ -37,7 +38,7 @@ struct pn_acts {
     uint64_t x_stride;
     uint32_t row_n;
     uint32_t col_n;
-    uint32_t tile; /* min(row_n, PN_TILE) */
+    uint32_t tile; /* pn__act_tile */
     int8_t *q;     /* [tiles][col_n / block][tile][block] codes; block is 32 or 256 */
     float *d;      /* [tiles][col_n / block][tile] scales; NaN: a value that is not finite */
     int16_t *sums; /* [tiles][col_n / block][tile][block / 16] sums of 16 codes */
@@ -46,10 +47,17 @@ struct pn_acts {
 };
 #define PN_ACT_SUM_LEN 16
 
+/* Rows that the tile of row m has room for: the last one, where tiles are long, for no more than
+ * come in whole PN_TILEs. Also from a block to the next in d, and in q and sums in units of one. */
+static inline uint32_t pn__act_step(const struct pn_acts *a, uint32_t m) {
+    uint32_t left_n = (a->row_n - m / a->tile * a->tile + PN_TILE - 1) / PN_TILE * PN_TILE;
+    return left_n < a->tile ? left_n : a->tile;
+}
+
 /* Where block b (of block_n a row) of row m stands in d, and in q and sums in units of a block. */
 static inline uint64_t pn__act_at(const struct pn_acts *a, uint64_t block_n, uint64_t b,
                                   uint32_t m) {
-    return (m / a->tile * block_n + b) * a->tile + m % a->tile;
+    return m / a->tile * block_n * a->tile + b * pn__act_step(a, m) + m % a->tile;
 }
 #define PN_ACT_KIND_N (PN_ACT_Q256 + 1)
 
@@ -75,6 +83,9 @@ struct pn_mm {
 #define PN_PANEL_GROUPS 4
 #define PN_PANEL_GROUP_BYTES(col_n) ((uint64_t)(col_n)*90 / 4)
 #define PN_PANEL_CACHE_BYTES (640u << 10)
+/* The same for AMX, whose processors have at least 2 MiB of that cache. */
+#define PN_AMX_GROUP_BYTES(col_n) ((uint64_t)(col_n)*34)
+#define PN_AMX_CACHE_BYTES (1u << 20)
 
 /* A thread's own scratch. */
 struct pn_thread_scratch {
@@ -189,6 +200,12 @@ struct pn_kernels {
     void (*matmul_narrow[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                                      const struct pn_thread_scratch *scratch);
 
+    /* The same for more than PN_TILE rows, where a level has another way; then for all types with
+     * tiles, and many_tile is the most rows of one. */
+    void (*matmul_many[PN_TYPE_N])(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
+                                   const struct pn_thread_scratch *scratch);
+    uint32_t many_tile; /* 0: PN_TILE */
+
     /* One vector of n. r = 1 / sqrt(sum x^2 / n + eps), sum in lane order; out = (x * r) * w. */
     void (*rms_norm)(const float *x, const float *w, float eps, float *out, uint32_t n);
     /* r = 1 / max(sqrt(sum x^2), eps); x = (x * r) * scale. */
@@ -246,6 +263,12 @@ struct pn_kernels {
      * S = fmaf(u, k, S); out = S.q. Dots in lane order. */
     void (*delta_net)(const struct pn_delta *delta, uint32_t lo, uint32_t hi);
 };
+
+/* Rows of a tile of a matmul's prepared input. */
+static inline uint32_t pn__act_tile(const struct pn_kernels *k, uint32_t row_n) {
+    uint32_t most = row_n > PN_TILE && k->many_tile ? k->many_tile : PN_TILE;
+    return row_n < most ? row_n : most;
+}
 
 /* What each ref_*.c puts into the table, and all of them. */
 void PN_K(init_matmul)(struct pn_kernels *k);

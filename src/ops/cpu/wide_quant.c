@@ -57,7 +57,8 @@ INLINE void prepare_blocks(const struct pn_acts *a, uint32_t block_n, uint32_t l
     for (uint32_t m = lo; m < hi; m++) {
         const float *x = a->x + m * a->x_stride;
         uint64_t at = pn__act_at(a, a->col_n / block_n, 0, m);
-        for (uint32_t k = 0; k < a->col_n; k += block_n, at += a->tile)
+        uint32_t step = pn__act_step(a, m);
+        for (uint32_t k = 0; k < a->col_n; k += block_n, at += step)
             a->d[at] = quant_block(x + k, a->q + at * block_n,
                                    a->sums + at * (block_n / PN_ACT_SUM_LEN), block_n);
     }
