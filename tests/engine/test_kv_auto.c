@@ -1,45 +1,9 @@
-/* `--kv auto`: the format of each session is that of the level at which it begins, and stays. The
- * machine is a folder of our own making, the watch runs over it, and its clock is moved by hand. */
-#include <stdatomic.h>
-
-#include "base/clock.h"
+/* `--kv auto`: the format of each session is that of the level at which it begins, and stays. */
 #include "engine/drive.h"
 #include "engine/golden.h"
-#include "engine/tiny.h"
+#include "engine/tight.h"
 
-#define CTX 1024u
-#define GIB (1ull << 30)
-/* Bands of 16 GiB with 1 kept free: above 2 GiB OK, to 1.25 WATCH. */
-#define OK_GIB 8.0
-#define WATCH_GIB 1.5
-
-static struct mem_tree tree;
-static char model[128];
-static int32_t ids[CTX];
-static _Atomic uint64_t now_ns = 1000000000;
-
-static uint64_t now(void *user) {
-    (void)user;
-    return now_ns;
-}
-
-/* Replaces a file at once: the watch's thread may read at any time. */
-static void put(const char *path, const char *text) {
-    char from[256];
-    char to[256];
-    mem_tree_write(&tree, "new", text);
-    snprintf(from, sizeof from, "%s/new", tree.root);
-    snprintf(to, sizeof to, "%s/%s", tree.root, path);
-    assert_int_equal(rename(from, to), 0);
-}
-
-static void machine(double avail_gib) {
-    char text[160];
-    snprintf(text, sizeof text, "MemTotal: %llu kB\nMemAvailable: %.0f kB\n",
-             (unsigned long long)(16 * GIB / 1024), avail_gib * 1048576.0);
-    put("proc/meminfo", text);
-    pn_memwatch_poll_now();
-}
+#define CTX TIGHT_CTX
 
 static void expect_level(pn_mem_level level) {
     pn_mem_state s;
@@ -48,26 +12,16 @@ static void expect_level(pn_mem_level level) {
 }
 
 static void to_watch(void) {
-    machine(WATCH_GIB);
+    tight_machine(WATCH_GIB, 0);
     expect_level(PN_MEM_LEVEL_WATCH);
 }
 
 /* After the dwell of each level on the way. */
 static void to_ok(void) {
-    machine(OK_GIB);
-    for (int i = 0; i < 3; i++) {
-        now_ns += 30000000000u;
-        pn_memwatch_poll_now();
-    }
+    tight_machine(OK_GIB, 0);
+    for (int i = 0; i < 3; i++)
+        tight_pass(30);
     expect_level(PN_MEM_LEVEL_OK);
-}
-
-static char log_text[4096];
-static void keep_log(void *user, enum pn_log_level level, const char *line) {
-    (void)user;
-    (void)level;
-    size_t len = strlen(log_text);
-    snprintf(log_text + len, sizeof log_text - len, "%s\n", line);
 }
 
 static pn_engine *open_kv(const char *path, enum pn_kv_choice kv, uint32_t ctx, uint32_t chunk) {
@@ -77,7 +31,7 @@ static pn_engine *open_kv(const char *path, enum pn_kv_choice kv, uint32_t ctx, 
                                   .chunk = chunk,
                                   .threads = 1,
                                   .kv = kv,
-                                  .root = tree.root,
+                                  .root = tight.sim->tree.root,
                                   .watch = true};
     return open_engine(&o);
 }
@@ -89,8 +43,8 @@ static pn_ledger_row kv_taken(void) {
 }
 
 /* Two requests that follow each other in a session; both read older pages. */
-static const struct pn_request first = {.tokens = ids, .token_n = 300, .max_new = 3};
-static const struct pn_request second = {.tokens = ids + 300, .token_n = 150, .max_new = 8};
+static const struct pn_request first = {.tokens = tight.ids, .token_n = 300, .max_new = 3};
+static const struct pn_request second = {.tokens = tight.ids + 300, .token_n = 150, .max_new = 8};
 
 static bool same_rows(const struct answer *a, const struct answer *b) {
     assert_int_equal(a->row_n, b->row_n);
@@ -104,7 +58,7 @@ struct reference {
 };
 
 static void make_reference(enum pn_kv_choice kv, struct reference *r) {
-    pn_engine *e = open_kv(model, kv, CTX, 64);
+    pn_engine *e = open_kv(tight.model, kv, CTX, 64);
     pn_session *s = new_session(e);
     assert_false(pn_engine_plan_used(e)->kv_per_session);
     ask(e, s, first, PN_STOP_LENGTH, &r->first);
@@ -138,7 +92,7 @@ static void sessions_keep_their_format(void **state) {
     assert_false(same_rows(&f16.second, &q4.second)); /* else nothing below says anything */
     uint64_t before = ledger_reserved();
 
-    pn_engine *e = open_kv(model, PN_KV_CHOICE_AUTO, CTX, 64);
+    pn_engine *e = open_kv(tight.model, PN_KV_CHOICE_AUTO, CTX, 64);
     uint64_t loaded = ledger_reserved();
     assert_true(pn_engine_plan_used(e)->kv_per_session);
     pn_session *old = new_session(e);
@@ -146,14 +100,15 @@ static void sessions_keep_their_format(void **state) {
     assert_int_equal(a.done.kv, PN_KV_CHOICE_F16);
     assert_true(same_rows(&a, &f16.first));
     answer_free(&a);
-    assert_null(strstr(log_text, "[ladder]"));
+    assert_null(strstr(tight.log.text, "[ladder]"));
 
     to_watch();
     pn_session *new = new_session(e);
     submit(old, second, &a);
     submit(new, first, &b);
-    assert_non_null(strstr(log_text, "[ladder] sessions that begin now keep their KV in q4 (auto: "
-                                     "memory is short; llama moved"));
+    assert_non_null(strstr(tight.log.text,
+                           "[ladder] sessions that begin now keep their KV in q4 (auto: "
+                           "memory is short; llama moved"));
     drive(e);
     assert_int_equal(a.done.kv, PN_KV_CHOICE_F16);
     assert_int_equal(b.done.kv, PN_KV_CHOICE_Q4);
@@ -168,7 +123,7 @@ static void sessions_keep_their_format(void **state) {
     pn_session *newest = new_session(e);
     submit(new, second, &b);
     submit(newest, first, &a);
-    assert_non_null(strstr(log_text, "KV in f16 (auto: memory is not short)"));
+    assert_non_null(strstr(tight.log.text, "KV in f16 (auto: memory is not short)"));
     drive(e);
     assert_int_equal(b.done.kv, PN_KV_CHOICE_Q4);
     assert_int_equal(a.done.kv, PN_KV_CHOICE_F16);
@@ -206,7 +161,7 @@ static void nothing_begun(void **state) {
     (void)state;
     struct pn_detail d = {{0}};
     struct answer a;
-    pn_engine *e = open_kv(model, PN_KV_CHOICE_AUTO, CTX, 64);
+    pn_engine *e = open_kv(tight.model, PN_KV_CHOICE_AUTO, CTX, 64);
     pn_session *s = new_session(e);
     assert_int_equal(pn_session_kv(s), PN_KV_CHOICE_F16);
     to_watch();
@@ -234,7 +189,7 @@ static void pinned(void **state) {
     make_reference(PN_KV_CHOICE_F16, &watch);
     assert_true(same_rows(&ok.first, &watch.first));
     assert_true(same_rows(&ok.second, &watch.second));
-    assert_null(strstr(log_text, "KV in"));
+    assert_null(strstr(tight.log.text, "KV in"));
     reference_free(&ok);
     reference_free(&watch);
 }
@@ -252,7 +207,7 @@ static void off_the_list(void **state) {
     pn_engine *e = open_kv(g.model_path, PN_KV_CHOICE_AUTO, 512, 64);
     assert_false(pn_engine_plan_used(e)->kv_per_session);
     assert_non_null(strstr(pn_engine_plan_used(e)->kv_why, "q4 is not safe"));
-    ask(e, new_session(e), (struct pn_request){.tokens = ids, .token_n = 40, .max_new = 1},
+    ask(e, new_session(e), (struct pn_request){.tokens = tight.ids, .token_n = 40, .max_new = 1},
         PN_STOP_LENGTH, &a);
     assert_int_equal(a.done.kv, PN_KV_CHOICE_F16);
     answer_free(&a);
@@ -273,7 +228,7 @@ static uint64_t charged(pn_engine *e, uint32_t n, enum pn_kv_choice kv) {
     assert_int_equal(pn_admit_cost_bytes(&cost, (int)n, 0, &estimate), 0);
     uint64_t before = kv_taken().reserved_bytes;
     assert_int_equal(before, 0);
-    submit(s, (struct pn_request){.tokens = ids, .token_n = n, .max_new = 1}, &a);
+    submit(s, (struct pn_request){.tokens = tight.ids, .token_n = n, .max_new = 1}, &a);
     assert_int_equal(kv_taken().reserved_bytes, estimate.kv);
     uint64_t peak = 0;
     for (bool more = true; more;) {
@@ -291,7 +246,7 @@ static uint64_t charged(pn_engine *e, uint32_t n, enum pn_kv_choice kv) {
 static void own_way_is_charged(void **state) {
     (void)state;
     static const uint32_t lengths[] = {1, 63, 64, 65, 300, 1000};
-    pn_engine *e = open_kv(model, PN_KV_CHOICE_AUTO, CTX, 64);
+    pn_engine *e = open_kv(tight.model, PN_KV_CHOICE_AUTO, CTX, 64);
     for (size_t i = 0; i < PN_ARRAY_N(lengths); i++) {
         uint64_t f16 = charged(e, lengths[i], PN_KV_CHOICE_F16);
         to_watch();
@@ -313,7 +268,7 @@ static uint64_t filled(pn_engine *e, uint32_t ctx, uint32_t q4_n) {
             to_ok();
         }
         s[i] = new_session(e);
-        submit(s[i], (struct pn_request){.tokens = ids, .token_n = ctx}, &a[i]);
+        submit(s[i], (struct pn_request){.tokens = tight.ids, .token_n = ctx}, &a[i]);
     }
     uint64_t bytes = kv_taken().reserved_bytes;
     drive(e);
@@ -337,7 +292,7 @@ static void plan_is_the_larger_way(void **state) {
         bool q4_is_larger; /* both forms of nearly all pages at once */
     } rows[] = {{CTX, 64, false}, {256, 256, true}};
     for (size_t i = 0; i < PN_ARRAY_N(rows); i++) {
-        pn_engine *e = open_kv(model, PN_KV_CHOICE_AUTO, rows[i].ctx, rows[i].chunk);
+        pn_engine *e = open_kv(tight.model, PN_KV_CHOICE_AUTO, rows[i].ctx, rows[i].chunk);
         uint64_t plan = pn_engine_plan_used(e)->parts[2].bytes;
         uint64_t f16 = filled(e, rows[i].ctx, 0);
         uint64_t mixed = filled(e, rows[i].ctx, 2);
@@ -351,57 +306,15 @@ static void plan_is_the_larger_way(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    log_text[0] = '\0';
-    now_ns += 1000000000u;
-    pn_log_set(keep_log, NULL, PN_LOG_WARN);
-    pn__clock_set(now, NULL);
-    pn_ledger_set_reserves(GIB, 0);
-    /* Where the ledger stood in an earlier test must not refuse. */
-    for (unsigned i = 0; i < PN_DOMAIN_N; i++)
-        pn_ledger_set_domain(i, NULL, UINT64_MAX, 0);
-    assert_int_equal(pn_memwatch_set_root(tree.root), 0);
-    machine(OK_GIB);
-    return 0;
+    return tight_setup(64);
 }
 
-static int teardown(void **state) {
-    (void)state;
-    pn_memwatch_stop();
-    pn_memwatch_set_root(NULL);
-    pn_ledger_set_reserves(UINT64_MAX, UINT64_MAX);
-    pn__clock_set(NULL, NULL);
-    pn_log_set(NULL, NULL, PN_LOG_WARN);
-    return ledger_reserved() == 0 ? 0 : -1;
-}
-
-static int make_files(void **state) {
-    (void)state;
-    struct tiny t = tiny_llama;
-    mem_tree_new(&tree);
-    mem_tree_write(&tree, "proc/meminfo", "");
-    mem_tree_write(&tree, "proc/pressure/memory",
-                   "some avg10=0.00 total=0\nfull avg10=0.00 total=0\n");
-    t.ctx = CTX;
-    t.head_dim = 64;
-    snprintf(model, sizeof model, "%s/llama.gguf", tree.root);
-    tiny_write(&t, NULL, model);
-    for (uint32_t i = 0; i < CTX; i++)
-        ids[i] = (int32_t)(i * 7 % 40);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
-}
-
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, tight_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(sessions_keep_their_format), T(nothing_begun),          T(pinned), T(off_the_list),
         T(own_way_is_charged),         T(plan_is_the_larger_way),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

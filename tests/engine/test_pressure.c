@@ -1,72 +1,18 @@
-/* The engine on a machine that gets tight: a folder of our own making, the watch running over it,
- * and a clock moved by hand. */
-#include <stdatomic.h>
+/* The engine on a machine that gets tight. */
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "engine/drive.h"
-#include "engine/tiny.h"
+#include "engine/tight.h"
 
-#define CTX 1024u
-#define GIB (1ull << 30)
-
-static struct mem_tree tree;
-static char model[128];
-static int32_t ids[CTX];
-static _Atomic uint64_t now_ns = 1000000000;
-
-static uint64_t now(void *user) {
-    (void)user;
-    return now_ns;
-}
-
-/* Replaces a file at once: the watch's thread may read at any time. */
-static void put(const char *path, const char *text) {
-    char from[256];
-    char to[256];
-    mem_tree_write(&tree, "new", text);
-    snprintf(from, sizeof from, "%s/new", tree.root);
-    snprintf(to, sizeof to, "%s/%s", tree.root, path);
-    assert_int_equal(rename(from, to), 0);
-}
-
-/* Of 16 GiB with 1 kept free; then one more poll. */
-static void machine(double avail_gib, double psi_full) {
-    char text[160];
-    snprintf(text, sizeof text, "MemTotal: %llu kB\nMemAvailable: %.0f kB\n",
-             (unsigned long long)(16 * GIB / 1024), avail_gib * 1048576.0);
-    put("proc/meminfo", text);
-    snprintf(text, sizeof text, "some avg10=%.2f total=0\nfull avg10=%.2f total=0\n", psi_full,
-             psi_full);
-    put("proc/pressure/memory", text);
-    pn_memwatch_poll_now();
-}
-
-static void pass(unsigned seconds) {
-    now_ns += (uint64_t)seconds * 1000000000u;
-    pn_memwatch_poll_now();
-}
-
-/* Bands: above 2 GiB OK, to 1.25 WATCH, to 1 TIGHT, then CRITICAL. */
-#define OK_GIB 8.0
-#define WATCH_GIB 1.5
-#define TIGHT_GIB 1.2
-#define CRITICAL_GIB 0.9
-
-static char log_text[4096];
-static void keep_log(void *user, enum pn_log_level level, const char *line) {
-    (void)user;
-    (void)level;
-    size_t len = strlen(log_text);
-    snprintf(log_text + len, sizeof log_text - len, "%s\n", line);
-}
+#define CTX TIGHT_CTX
+#define CACHE_BYTES (4ull << 30)
 
 static pn_engine *open_tiny(uint32_t slots) {
-    struct pn_engine_options o = {.model_path = model,
+    struct pn_engine_options o = {.model_path = tight.model,
                                   .ctx = CTX,
                                   .slots = slots,
                                   .threads = 1,
-                                  .root = tree.root,
+                                  .root = tight.sim->tree.root,
                                   .watch = true};
     return open_engine(&o);
 }
@@ -87,10 +33,11 @@ static void slot_ceiling(void **state) {
     struct answer a[4];
     pn_engine *e = open_tiny(4);
     struct pn_engine_pressure p;
-    machine(TIGHT_GIB, 0);
+    tight_machine(TIGHT_GIB, 0);
     for (int i = 0; i < 4; i++) {
         struct pn_detail d = {{0}};
-        struct pn_request r = {.tokens = ids, .token_n = 10, .max_new = 20 + 20 * (uint32_t)i};
+        struct pn_request r = {
+            .tokens = tight.ids, .token_n = 10, .max_new = 20 + 20 * (uint32_t)i};
         answer_init(&a[i], &r);
         PN_ASSERT_OK(pn_session_submit(new_session(e), &r, &d), &d);
     }
@@ -99,9 +46,9 @@ static void slot_ceiling(void **state) {
     assert_int_equal(p.ladder.max_slots, 2);
     assert_int_equal(p.running_n, 2);
     assert_int_equal(p.held_n, 2);
-    assert_non_null(strstr(log_text, "[ladder] refusing 2 decode slots for now: TIGHT"));
+    assert_non_null(strstr(tight.log.text, "[ladder] refusing 2 decode slots for now: TIGHT"));
     /* It gets worse: those that run go on. */
-    machine(CRITICAL_GIB, 0);
+    tight_machine(CRITICAL_GIB, 0);
     p = turn(e);
     assert_int_equal(p.ladder.max_slots, 1);
     assert_int_equal(p.running_n, 2);
@@ -116,10 +63,10 @@ static void slot_ceiling(void **state) {
     assert_int_equal(p.running_n, 1);
     assert_int_equal(p.held_n, 1);
     /* And better: a step at a time, each after its dwell. */
-    machine(OK_GIB, 0);
+    tight_machine(OK_GIB, 0);
     p = turn(e);
     assert_int_equal(p.running_n, 1);
-    pass(5);
+    tight_pass(5);
     p = turn(e);
     assert_int_equal(p.ladder.level, PN_MEM_LEVEL_TIGHT);
     assert_int_equal(p.running_n, 2);
@@ -140,12 +87,12 @@ static void held_can_be_cancelled(void **state) {
     struct pn_detail d = {{0}};
     pn_engine *e = open_tiny(3);
     uint64_t before = ledger_reserved();
-    machine(CRITICAL_GIB, 0);
+    tight_machine(CRITICAL_GIB, 0);
     /* The level refuses nothing by itself: there is memory enough. */
     pn_ledger_set_reserves(0, 0);
     pn_memwatch_poll_now();
     for (int i = 0; i < 3; i++) {
-        struct pn_request r = {.tokens = ids, .token_n = 10, .max_new = 30};
+        struct pn_request r = {.tokens = tight.ids, .token_n = 10, .max_new = 30};
         answer_init(&a[i], &r);
         s[i] = new_session(e);
         PN_ASSERT_OK(pn_session_submit(s[i], &r, &d), &d);
@@ -171,7 +118,7 @@ static void held_can_be_cancelled(void **state) {
 
 static int try(pn_engine *e, uint32_t token_n, struct pn_detail *d) {
     pn_session *s = new_session(e);
-    struct pn_request r = {.tokens = ids, .token_n = token_n};
+    struct pn_request r = {.tokens = tight.ids, .token_n = token_n};
     int rc = pn_session_submit(s, &r, d);
     drive(e);
     pn_session_free(s);
@@ -185,31 +132,32 @@ static void window_is_clamped(void **state) {
     pn_engine *e = open_tiny(1);
     assert_int_equal(try(e, CTX, &d), 0);
     assert_int_equal(pn_admit(e, CTX, &fit), PN_ADMIT_ADMITTED);
-    assert_null(strstr(log_text, "[ladder]"));
-    machine(TIGHT_GIB, 0);
+    assert_null(strstr(tight.log.text, "[ladder]"));
+    tight_machine(TIGHT_GIB, 0);
     assert_int_equal(try(e, 512, &d), 0);
     assert_int_equal(try(e, 513, &d), PN_E_NOFIT);
     assert_string_equal(d.text, "a prompt of 513 tokens; memory is TIGHT: at most 512 are taken at "
                                 "present, 1024 while it is OK");
-    assert_non_null(strstr(log_text, "[ladder] TIGHT -> prefill window clamped 1024 -> 512 ("));
+    assert_non_null(
+        strstr(tight.log.text, "[ladder] TIGHT -> prefill window clamped 1024 -> 512 ("));
     assert_int_equal(pn_admit(e, 512, &fit), PN_ADMIT_ADMITTED);
     assert_int_equal(pn_admit(e, 513, &fit), PN_ADMIT_DENIED);
     assert_int_equal(fit, 512);
     assert_int_equal(pn_admit(e, CTX + 1, &fit), PN_ADMIT_CAPPED);
     assert_int_equal(fit, CTX);
-    machine(CRITICAL_GIB, 0);
+    tight_machine(CRITICAL_GIB, 0);
     assert_int_equal(try(e, 257, &d), PN_E_NOFIT);
     assert_non_null(strstr(d.text, "at most 256"));
     assert_int_equal(pn_admit(e, 10, &fit), PN_ADMIT_DENIED); /* no bytes above the reserve */
     assert_int_equal(fit, 0);
     pn_ladder_set_disabled(true);
-    machine(1.1, 0);
+    tight_machine(1.1, 0);
     assert_int_equal(try(e, CTX, &d), 0);
     pn_ladder_set_disabled(false);
-    machine(OK_GIB, 0);
-    pass(5);
-    pass(15);
-    pass(30);
+    tight_machine(OK_GIB, 0);
+    tight_pass(5);
+    tight_pass(15);
+    tight_pass(30);
     assert_int_equal(turn(e).ladder.level, PN_MEM_LEVEL_OK);
     assert_int_equal(try(e, CTX, &d), 0);
     pn_engine_free(e);
@@ -222,20 +170,20 @@ static void stalls_alone(void **state) {
     struct pn_detail d = {{0}};
     pn_mem_state s;
     pn_engine *e = open_tiny(4);
-    machine(OK_GIB, 0.4);
+    tight_machine(OK_GIB, 0.4);
     assert_int_equal(pn_memwatch_read(&s), 0);
     assert_int_equal(s.level, PN_MEM_LEVEL_TIGHT);
     assert_int_equal(s.byte_level, PN_MEM_LEVEL_OK);
     assert_int_equal(s.deficit_bytes, 0);
     assert_int_equal(try(e, CTX, &d), 0);
     assert_int_equal(turn(e).ladder.max_slots, 4);
-    machine(OK_GIB, 20);
+    tight_machine(OK_GIB, 20);
     assert_int_equal(turn(e).ladder.level, PN_MEM_LEVEL_OK);
     assert_int_equal(try(e, 10, &d), PN_E_NOFIT);
     assert_non_null(strstr(d.text, "sustained memory stall"));
     /* What can't be read is not OK, whatever the bytes were. */
-    machine(OK_GIB, 0);
-    put("proc/pressure/memory", "garbage\n");
+    tight_machine(OK_GIB, 0);
+    mem_tree_write(&tight.sim->tree, "proc/pressure/memory", "garbage\n");
     pn_memwatch_poll_now();
     assert_int_equal(turn(e).ladder.level, PN_MEM_LEVEL_TIGHT);
     pn_engine_free(e);
@@ -262,7 +210,7 @@ static void cache_shed(void *user, uint64_t bytes) {
  * it turns and however many engines there are. */
 static void caches_give(void **state) {
     (void)state;
-    struct cache c = {.bytes = 4 * GIB};
+    struct cache c = {.bytes = CACHE_BYTES};
     pn_mem_state s;
     pn_engine *e = open_tiny(1);
     pn_engine *other = open_tiny(1);
@@ -271,7 +219,7 @@ static void caches_give(void **state) {
     turn(e);
     assert_int_equal(c.asked_n, 0);
     /* Stops the thread's own polls, so that snapshots can be counted. */
-    machine(WATCH_GIB, 0);
+    tight_machine(WATCH_GIB, 0);
     assert_int_equal(pn_memwatch_read(&s), 0);
     assert_true(s.deficit_bytes > 0);
     uint64_t seq = s.seq;
@@ -281,7 +229,7 @@ static void caches_give(void **state) {
     assert_int_equal(pn_memwatch_read(&s), 0);
     /* The thread may have polled meanwhile: then that many snapshots asked. */
     assert_in_range(c.asked_n, 1, 1 + s.seq - seq);
-    assert_int_equal(4 * GIB - c.bytes, (uint64_t)c.asked_n * s.deficit_bytes);
+    assert_int_equal(CACHE_BYTES - c.bytes, (uint64_t)c.asked_n * s.deficit_bytes);
     assert_int_equal(pn_shed_unregister(id), 0);
     pn_engine_free(e);
     pn_engine_free(other);
@@ -298,7 +246,7 @@ static void snapshot_wakes(void **state) {
     seen = pn_mem_wake_count();
     assert_int_equal(pn_mem_wait(seen, 1), seen);
     struct pn_detail d = {{0}};
-    struct pn_request r = {.tokens = ids, .token_n = 1};
+    struct pn_request r = {.tokens = tight.ids, .token_n = 1};
     PN_ASSERT_OK(pn_session_submit(new_session(e), &r, &d), &d);
     assert_true(pn_mem_wait(seen, 5000) != seen);
     drive(e);
@@ -307,55 +255,15 @@ static void snapshot_wakes(void **state) {
 
 static int setup(void **state) {
     (void)state;
-    log_text[0] = '\0';
-    now_ns += 1000000000u;
-    pn_log_set(keep_log, NULL, PN_LOG_WARN);
-    pn__clock_set(now, NULL);
-    pn_ledger_set_reserves(GIB, 0);
-    /* Where the ledger stood in an earlier test must not refuse. */
-    for (unsigned i = 0; i < PN_DOMAIN_N; i++)
-        pn_ledger_set_domain(i, NULL, UINT64_MAX, 0);
-    assert_int_equal(pn_memwatch_set_root(tree.root), 0);
-    machine(OK_GIB, 0);
-    return 0;
+    return tight_setup(0);
 }
 
-static int teardown(void **state) {
-    (void)state;
-    pn_memwatch_stop();
-    pn_memwatch_set_root(NULL);
-    pn_ledger_set_reserves(UINT64_MAX, UINT64_MAX);
-    pn__clock_set(NULL, NULL);
-    pn_log_set(NULL, NULL, PN_LOG_WARN);
-    return ledger_reserved() == 0 ? 0 : -1;
-}
-
-static int make_files(void **state) {
-    (void)state;
-    struct tiny t = tiny_llama;
-    mem_tree_new(&tree);
-    mem_tree_write(&tree, "proc/meminfo", "");
-    mem_tree_write(&tree, "proc/pressure/memory", "");
-    t.ctx = CTX;
-    snprintf(model, sizeof model, "%s/llama.gguf", tree.root);
-    tiny_write(&t, NULL, model);
-    for (uint32_t i = 0; i < CTX; i++)
-        ids[i] = (int32_t)(i * 7 % 40);
-    return 0;
-}
-
-static int remove_files(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
-}
-
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, tight_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(slot_ceiling), T(held_can_be_cancelled), T(window_is_clamped),
         T(stalls_alone), T(caches_give),           T(snapshot_wakes),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

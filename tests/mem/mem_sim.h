@@ -3,6 +3,8 @@
 #ifndef PN_TESTS_MEM_SIM_H
 #define PN_TESTS_MEM_SIM_H
 
+#include <stdatomic.h>
+
 #include "mem/mem_tree.h"
 #include "pn_mem.h"
 
@@ -10,8 +12,8 @@
 
 struct mem_sim {
     struct mem_tree tree;
-    uint64_t now_ns;
-    pn_mem_state state; /* as read after the last step */
+    _Atomic uint64_t now_ns; /* the watch may run meanwhile */
+    pn_mem_state state;      /* as read after the last step */
 };
 
 /* 16 GiB with 12 available, no stalls, no groups; reserves of 1 GiB and 64 MiB. Made for cmocka:

@@ -22,10 +22,13 @@ void mem_tree_write(const struct mem_tree *t, const char *path, const char *text
         assert_true(mkdir(full, 0755) == 0 || errno == EEXIST);
         *c = '/';
     }
-    FILE *f = fopen(full, "w");
+    char new[4096 + 8];
+    snprintf(new, sizeof new, "%s.new", full);
+    FILE *f = fopen(new, "w");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
     assert_int_equal(fclose(f), 0);
+    assert_int_equal(rename(new, full), 0);
 }
 
 void mem_tree_remove(const struct mem_tree *t, const char *path) {

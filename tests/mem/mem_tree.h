@@ -6,7 +6,8 @@ struct mem_tree {
     char root[64];
 };
 
-/* Both fail the running test when the system doesn't let them. */
+/* Both fail the running test when the system doesn't let them. A file is replaced at once: a watch
+ * may read it meanwhile. */
 void mem_tree_new(struct mem_tree *t);
 void mem_tree_write(const struct mem_tree *t, const char *path, const char *text);
 

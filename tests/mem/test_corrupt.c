@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "mem/mem_sim.h"
+#include "support/kept_log.h"
 #include "support/pn_test.h"
 
 #define TEXT_BYTES 20000
@@ -191,20 +192,13 @@ static void mend(const struct mem_sim *m, const struct probed *f) {
 
 /* ---- what must come of it -------------------------------------------------------------------- */
 
-static char log_text[16384];
-
-static void hear(void *user, enum pn_log_level level, const char *line) {
-    size_t len = strlen(log_text);
-    (void)user;
-    (void)level;
-    snprintf(log_text + len, sizeof log_text - len, "%s\n", line);
-}
+static struct kept_log heard;
 
 static int complaint_n(void) {
     int n = 0;
     static const char *const words[] = {"can't be read", "figures any more"};
     for (size_t i = 0; i < PN_ARRAY_N(words); i++) {
-        for (const char *s = log_text; (s = strstr(s, words[i])) != NULL; s++)
+        for (const char *s = heard.text; (s = strstr(s, words[i])) != NULL; s++)
             n++;
     }
     return n;
@@ -220,7 +214,7 @@ static void check_failed(struct mem_sim *m, const struct probed *f, const char *
                 m->state.raw_level >= PN_MEM_LEVEL_TIGHT && named && complaint_n() > 0;
     if (!good) {
         print_error("%s, %s, %s: status %d, level %s, why '%s', log:\n%s", f->path, how, where,
-                    (int)s->status, pn_mem_level_name(m->state.raw_level), s->why, log_text);
+                    (int)s->status, pn_mem_level_name(m->state.raw_level), s->why, heard.text);
     }
     assert_true(good);
     /* Said once, however long it lasts. */
@@ -247,13 +241,13 @@ static void forget(struct mem_sim *m) {
     for (unsigned i = 0; i < PN_DOMAIN_N; i++)
         pn_ledger_set_domain(i, NULL, UINT64_MAX, 0);
     assert_int_equal(pn_memwatch_set_root(m->tree.root), 0);
-    log_text[0] = '\0';
+    heard.text[0] = '\0';
 }
 
 static void in_mid_run(struct mem_sim *m, const struct probed *f, enum spoil how) {
     forget(m);
     check_well(m, f, "the start");
-    log_text[0] = '\0';
+    heard.text[0] = '\0';
     spoil(m, f, how);
     mem_sim_step(m, 250);
     if (how == MISSING && f->may_go) {
@@ -294,7 +288,7 @@ static void spoil_all(struct mem_sim *m, const struct probed *machine, size_t n)
     for (size_t i = 0; i < n; i++)
         mem_tree_write(&m->tree, machine[i].path, machine[i].text);
     pn__io_set(&io);
-    pn_log_set(hear, NULL, PN_LOG_INFO);
+    pn_log_set(kept_log_add, &heard, PN_LOG_INFO);
     for (size_t i = 0; i < n; i++) {
         for (int how = 0; how < SPOIL_N; how++) {
             if (!changes(&machine[i], how)) continue;

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "mem/mem_tree.h"
 #include "pn_mem.h"
+#include "support/kept_log.h"
 #include "support/pn_test.h"
 
 #define MIB (1ull << 20)
@@ -12,13 +13,7 @@
 
 static struct mem_tree tree;
 static struct pn_detail detail;
-static char log_text[4096];
-
-static void keep_log(void *user, enum pn_log_level level, const char *line) {
-    (void)user;
-    size_t len = strlen(log_text);
-    snprintf(log_text + len, sizeof log_text - len, "%d %s\n", (int)level, line);
-}
+static struct kept_log heard;
 
 static int setup(void **state) {
     (void)state;
@@ -147,13 +142,13 @@ static void test_failed_from_the_start(void **state) {
     (void)state;
     mem_tree_write(&tree, "proc/self/cgroup", "0::/app\n");
     put_group("/app", 0, "garbage\n");
-    log_text[0] = '\0';
-    pn_log_set(keep_log, NULL, PN_LOG_INFO);
+    heard.text[0] = '\0';
+    pn_log_set(kept_log_add, &heard, PN_LOG_INFO);
     pn_ledger_sample(tree.root);
     pn_ledger_sample(tree.root);
     assert_int_equal(try_reserve(4096), PN_E_NOFIT);
     assert_non_null(strstr(detail.text, "cgroup (unreadable)"));
-    const char *said = strstr(log_text, "1 memory: cgroup figures can't be read");
+    const char *said = strstr(heard.text, "1 memory: cgroup figures can't be read");
     assert_non_null(said);
     assert_non_null(strstr(said, "/app/memory.max"));
     assert_non_null(strstr(said, "granting nothing"));
@@ -162,7 +157,7 @@ static void test_failed_from_the_start(void **state) {
     put_group("/app", 0, "1073741824\n");
     pn_ledger_sample(tree.root);
     assert_true(pn_ledger_headroom(PN_DOMAIN_CGROUP) == GIB - 64 * MIB);
-    assert_non_null(strstr(log_text, "2 memory: cgroup figures are back"));
+    assert_non_null(strstr(heard.text, "2 memory: cgroup figures are back"));
 }
 
 /* Fails or is gone in mid-run: the last figures stay, and what we do ourselves still counts. */
@@ -172,16 +167,16 @@ static void test_failed_in_mid_run(void **state) {
     mem_tree_write(&tree, "proc/self/cgroup", "0::/app\n");
     put_group("/app", 0, "1073741824\n");
     pn_ledger_sample(tree.root);
-    log_text[0] = '\0';
-    pn_log_set(keep_log, NULL, PN_LOG_WARN);
+    heard.text[0] = '\0';
+    pn_log_set(kept_log_add, &heard, PN_LOG_WARN);
     mem_tree_write(&tree, "proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: -5 kB\n");
     mem_tree_remove(&tree, "proc/self/cgroup");
     pn_ledger_sample(tree.root);
     assert_true(pn_ledger_headroom(PN_DOMAIN_HOST) == HOST_AVAIL - 10307921510ull);
     assert_true(pn_ledger_headroom(PN_DOMAIN_CGROUP) == 960 * MIB);
-    assert_non_null(strstr(log_text, "host figures can't be read"));
-    assert_non_null(strstr(log_text, "keeping the last ones"));
-    assert_non_null(strstr(log_text, "no cgroup figures any more"));
+    assert_non_null(strstr(heard.text, "host figures can't be read"));
+    assert_non_null(strstr(heard.text, "keeping the last ones"));
+    assert_non_null(strstr(heard.text, "no cgroup figures any more"));
     PN_ASSERT_OK(pn_ledger_reserve(PN_PLACE_HOST, PN_OWNER_KV, 900 * MIB, &b, &detail), &detail);
     assert_int_equal(try_reserve(61 * MIB), PN_E_NOFIT);
     assert_int_equal(pn_ledger_release(&b), 0);

@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "mem/mem_sim.h"
+#include "support/kept_log.h"
 #include "support/pn_test.h"
 
 /* Polls `n` times a quarter second apart; how often each damped level stood there in *seen. */
@@ -189,18 +190,11 @@ static void test_group_stall(void **state) {
     assert_int_equal(m->state.deficit_bytes, 0);
 }
 
-static char log_text[8192];
-
-static void hear(void *user, enum pn_log_level level, const char *line) {
-    size_t len = strlen(log_text);
-    (void)user;
-    (void)level;
-    snprintf(log_text + len, sizeof log_text - len, "%s\n", line);
-}
+static struct kept_log heard;
 
 static int count(const char *what) {
     int n = 0;
-    for (const char *s = log_text; (s = strstr(s, what)) != NULL; s++)
+    for (const char *s = heard.text; (s = strstr(s, what)) != NULL; s++)
         n++;
     return n;
 }
@@ -209,8 +203,8 @@ static int count(const char *what) {
  */
 static void test_psi_absent_and_gone(void **state) {
     struct mem_sim *m = *state;
-    log_text[0] = '\0';
-    pn_log_set(hear, NULL, PN_LOG_INFO);
+    heard.text[0] = '\0';
+    pn_log_set(kept_log_add, &heard, PN_LOG_INFO);
     mem_tree_remove(&m->tree, "proc/pressure/memory");
     for (int i = 0; i < 5; i++) {
         mem_sim_step(m, 250);
