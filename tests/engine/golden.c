@@ -75,6 +75,14 @@ void golden_free(struct golden *g) {
     free(g->rows);
 }
 
+void golden_require(const char *name, bool is_long) {
+    struct golden g;
+    if (!golden_load(name, is_long, &g)) {
+        PN_SKIP_EXIT("golden %s is neither in tests/data nor in ../shared", name);
+    }
+    golden_free(&g);
+}
+
 struct collector {
     struct run_result *out;
     size_t row_max;

@@ -30,6 +30,16 @@ struct golden {
  * the test. The caller frees. */
 bool golden_load(const char *name, bool is_long, struct golden *out);
 void golden_free(struct golden *g);
+/* For main: ends the program as skipped when there is no such golden. */
+void golden_require(const char *name, bool is_long);
+
+/* A case for one format of KV, which its function finds in *state. */
+#define GOLDEN_KV_CASE(f, format)                             \
+    {                                                         \
+#f " " #format, f, NULL, NULL, &(enum pn_kv_choice) { \
+            PN_KV_CHOICE_##format                             \
+        }                                                     \
+    }
 
 struct run_options {
     uint32_t threads;

@@ -77,9 +77,7 @@ static void compare_kl(const struct golden *g, const struct run_result *r) {
 static void test_model(void **state) {
     (void)state;
     struct golden g;
-    if (!golden_load(model_name, is_long, &g)) {
-        PN_SKIP_TEST("golden %s is neither in tests/data nor in ../shared", model_name);
-    }
+    assert_true(golden_load(model_name, is_long, &g));
     struct run_options o = {.threads = 2, .chunk = 512, .kv = PN_KV_CHOICE_F32};
     struct run_result r;
     run_model(g.model_path, &g.prompt, &g.greedy, &o, &r);
@@ -98,11 +96,7 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     model_name = argv[1];
     is_long = strcmp(argv[2], "long") == 0;
-    struct golden g;
-    if (!golden_load(model_name, is_long, &g)) {
-        PN_SKIP_EXIT("golden %s is neither in tests/data nor in ../shared", model_name);
-    }
-    golden_free(&g);
+    golden_require(model_name, is_long);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_model)};
     return cmocka_run_group_tests_name(model_name, tests, NULL, NULL);
 }

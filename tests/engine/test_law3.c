@@ -39,7 +39,8 @@ static void check_passes(const struct run_result *r, const struct variant *v) {
     }
 }
 
-static void check_kv(enum pn_kv_choice kv) {
+static void same_bits(void **state) {
+    enum pn_kv_choice kv = *(enum pn_kv_choice *)*state;
     struct golden g;
     assert_true(golden_load(model_name, false, &g));
     struct ids prompt = make_ids(g.vocab, PROMPT_N, 1);
@@ -70,30 +71,12 @@ static void check_kv(enum pn_kv_choice kv) {
     golden_free(&g);
 }
 
-static void test_f16(void **state) {
-    (void)state;
-    check_kv(PN_KV_CHOICE_F16);
-}
-
-static void test_q8_0(void **state) {
-    (void)state;
-    check_kv(PN_KV_CHOICE_Q8_0);
-}
-
-static void test_q4(void **state) {
-    (void)state;
-    check_kv(PN_KV_CHOICE_Q4);
-}
-
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     model_name = argv[1];
-    struct golden g;
-    if (!golden_load(model_name, false, &g)) {
-        PN_SKIP_EXIT("golden %s is neither in tests/data nor in ../shared", model_name);
-    }
-    golden_free(&g);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f16), cmocka_unit_test(test_q8_0),
-                                       cmocka_unit_test(test_q4)};
+    golden_require(model_name, false);
+    const struct CMUnitTest tests[] = {GOLDEN_KV_CASE(same_bits, F16),
+                                       GOLDEN_KV_CASE(same_bits, Q8_0),
+                                       GOLDEN_KV_CASE(same_bits, Q4)};
     return cmocka_run_group_tests_name(model_name, tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* What a prompt leaves behind doesn't depend on how it was cut: the rows of every page and the
- * recurrent state after chunks of any size are those after one chunk, byte for byte; and the pages
- * that are held are those that the next token sees. usage: test_pages NAME */
+/* What a prompt leaves behind doesn't depend on how it was cut, on how many threads, or beside
+ * whom: the rows of every page, full pages as a whole, and the recurrent state are those after one
+ * chunk, byte for byte; and the pages that are held are those that the next token sees. usage:
+ * test_pages NAME */
 #include "engine/drive.h"
 #include "engine/engine_internal.h"
 #include "engine/golden.h"
@@ -9,7 +10,16 @@ static const char *model_name;
 
 #define PROMPT_N 300
 
-static const uint32_t chunks[] = {1, 3, 16, 17, 64, 100, 299};
+struct way {
+    uint32_t chunk;
+    uint32_t threads;
+    bool beside; /* another session in the same steps */
+};
+
+static const struct way ways[] = {
+    {1, 2, false},   {3, 2, false}, {16, 2, false}, {17, 2, false}, {64, 2, false}, {100, 2, false},
+    {299, 2, false}, {1, 1, false}, {7, 2, false},  {64, 3, false}, {100, 2, true},
+};
 
 struct held {
     pn_engine *e;
@@ -21,17 +31,20 @@ static void held_free(struct held *h) {
     pn_engine_free(h->e);
 }
 
-static struct held after_prompt(const struct golden *g, const struct ids *prompt, uint32_t chunk,
-                                enum pn_kv_choice kv) {
+static struct held after_prompt(const struct golden *g, const struct ids *prompt,
+                                const struct way *way, enum pn_kv_choice kv) {
     struct pn_engine_options o = {.model_path = g->model_path,
                                   .ctx = PROMPT_N + 1,
-                                  .slots = 1,
-                                  .chunk = chunk,
-                                  .threads = 2,
+                                  .slots = 2,
+                                  .chunk = way->chunk,
+                                  .threads = way->threads,
                                   .kv = kv};
     struct held h = {.e = open_engine(&o)};
     struct answer a;
+    struct pn_detail d = {{0}};
+    struct pn_request other = {.tokens = prompt->ids + 5, .token_n = 100, .max_new = 20};
     h.s = new_session(h.e);
+    if (way->beside) PN_ASSERT_OK(pn_session_submit(new_session(h.e), &other, &d), &d);
     ask(h.e, h.s, (struct pn_request){.tokens = prompt->ids, .token_n = PROMPT_N}, PN_STOP_LENGTH,
         &a);
     answer_free(&a);
@@ -49,7 +62,7 @@ static const uint8_t *row_of(const struct pn_page_view *p, const struct pn_kv_sh
 }
 
 static void compare_row(const struct pn_page_spec *spec, const struct pn_page_view *a,
-                        const struct pn_page_view *b, uint32_t pos, uint32_t chunk) {
+                        const struct pn_page_view *b, uint32_t pos, const struct way *way) {
     const struct pn_kv_shape *shape = &spec->shape;
     assert_int_equal(a->format, b->format);
     for (uint32_t layer = 0; layer < spec->layer_n; layer++) {
@@ -60,21 +73,23 @@ static void compare_row(const struct pn_page_spec *spec, const struct pn_page_vi
                            row_of(b, shape, layer, head, pos, value), n) == 0) {
                     continue;
                 }
-                fail_msg("%s of position %u, layer %u of its kind, head %u: chunks of %u differ",
-                         value ? "V" : "K", pos, layer, head, chunk);
+                fail_msg("%s at %u, layer %u of its kind, head %u: other with chunks of %u on %u "
+                         "threads",
+                         value ? "V" : "K", pos, layer, head, way->chunk, way->threads);
             }
         }
     }
 }
 
 /* Rows of positions that both still hold; at least those that the next token sees. */
-static void compare_kind(const struct held *a, const struct held *b, int kind, uint32_t chunk) {
+static void compare_kind(const struct held *a, const struct held *b, int kind,
+                         const struct way *way) {
     const struct pn_page_spec *spec = &a->e->shape.kv.kinds[kind];
     struct pn_page_table t[PN_PAGE_KIND_N];
     struct pn_page_table u[PN_PAGE_KIND_N];
     if (spec->layer_n == 0) return;
-    pn__kv_tables(a->e->kv, 0, t);
-    pn__kv_tables(b->e->kv, 0, u);
+    pn__kv_tables(a->e->kv, a->s->slot_i, t);
+    pn__kv_tables(b->e->kv, b->s->slot_i, u);
     const struct pn_page_table *x = &t[kind];
     const struct pn_page_table *y = &u[kind];
     uint32_t first = x->first > y->first ? x->first : y->first;
@@ -85,29 +100,41 @@ static void compare_kind(const struct held *a, const struct held *b, int kind, u
     assert_int_equal(y->first + y->n, x->first + x->n);
     for (uint32_t pos = first * PN_PAGE_TOKENS; pos < PROMPT_N; pos++) {
         uint32_t page = pos / PN_PAGE_TOKENS;
-        compare_row(spec, &x->pages[page - x->first], &y->pages[page - y->first], pos, chunk);
+        const struct pn_page_view *one = &x->pages[page - x->first];
+        const struct pn_page_view *other = &y->pages[page - y->first];
+        compare_row(spec, one, other, pos, way);
+        /* Of a full page every byte is written. */
+        if (pos % PN_PAGE_TOKENS == PN_PAGE_TOKENS - 1) {
+            assert_memory_equal(one->data, other->data,
+                                spec->layer_n * pn__kv_layer_bytes(one->format, &spec->shape));
+        }
     }
 }
 
-static void compare(const struct held *a, const struct held *b, uint32_t chunk) {
+static void compare(const struct held *a, const struct held *b, const struct way *way) {
+    uint32_t layer_n = 0;
     for (int kind = 0; kind < PN_PAGE_KIND_N; kind++) {
-        compare_kind(a, b, kind, chunk);
+        compare_kind(a, b, kind, way);
+        layer_n += a->e->shape.kv.kinds[kind].layer_n;
     }
-    const uint8_t *state = pn__kv_seq(a->e->kv, 0)->state;
+    assert_true(layer_n > 0);
+    const uint8_t *state = pn__kv_seq(a->e->kv, a->s->slot_i)->state;
     if (state == NULL) return;
-    if (memcmp(state, pn__kv_seq(b->e->kv, 0)->state, a->e->shape.kv.state_bytes)) {
-        fail_msg("the recurrent state after chunks of %u differs", chunk);
+    if (memcmp(state, pn__kv_seq(b->e->kv, b->s->slot_i)->state, a->e->shape.kv.state_bytes)) {
+        fail_msg("the recurrent state after chunks of %u on %u threads differs", way->chunk,
+                 way->threads);
     }
 }
 
-static void check(enum pn_kv_choice kv) {
+static void same_bytes(void **state) {
+    enum pn_kv_choice kv = *(enum pn_kv_choice *)*state;
     struct golden g;
     assert_true(golden_load(model_name, false, &g));
     struct ids prompt = make_ids(g.vocab, PROMPT_N, 5);
-    struct held whole = after_prompt(&g, &prompt, 512, kv);
-    for (size_t i = 0; i < PN_ARRAY_N(chunks); i++) {
-        struct held cut = after_prompt(&g, &prompt, chunks[i], kv);
-        compare(&whole, &cut, chunks[i]);
+    struct held whole = after_prompt(&g, &prompt, &(struct way){512, 2, false}, kv);
+    for (size_t i = 0; i < PN_ARRAY_N(ways); i++) {
+        struct held cut = after_prompt(&g, &prompt, &ways[i], kv);
+        compare(&whole, &cut, &ways[i]);
         held_free(&cut);
     }
     held_free(&whole);
@@ -115,30 +142,12 @@ static void check(enum pn_kv_choice kv) {
     golden_free(&g);
 }
 
-static void test_f32(void **state) {
-    (void)state;
-    check(PN_KV_CHOICE_F32);
-}
-
-static void test_f16(void **state) {
-    (void)state;
-    check(PN_KV_CHOICE_F16);
-}
-
-static void test_q8_0(void **state) {
-    (void)state;
-    check(PN_KV_CHOICE_Q8_0);
-}
-
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     model_name = argv[1];
-    struct golden g;
-    if (!golden_load(model_name, false, &g)) {
-        PN_SKIP_EXIT("golden %s is neither in tests/data nor in ../shared", model_name);
-    }
-    golden_free(&g);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_f16),
-                                       cmocka_unit_test(test_q8_0)};
+    golden_require(model_name, false);
+    const struct CMUnitTest tests[] = {GOLDEN_KV_CASE(same_bytes, F32),
+                                       GOLDEN_KV_CASE(same_bytes, F16),
+                                       GOLDEN_KV_CASE(same_bytes, Q8_0)};
     return cmocka_run_group_tests_name(model_name, tests, NULL, NULL);
 }
