@@ -1,110 +1,49 @@
-/* The fuzz target's entry point over its corpus, and over mutations of it from a fixed seed. */
-#include <dirent.h>
-
-#include "support/pn_test.h"
+/* The reader of model files over its fuzz corpus and mutants of it. */
+#include "support/corpus.h"
 
 #define MUTANT_N 20000
-#define FILE_MAX_BYTES 16384
-#define SEED 0x67677566u
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern uint64_t gguf_fuzz_opened_n;
-
-static struct {
-    uint8_t *p;
-    size_t n;
-} files[256];
-static size_t file_n;
-
-/* xorshift64*: fast, and the same everywhere. */
-static uint64_t rng_state = SEED;
-static uint64_t rng(void) {
-    rng_state ^= rng_state >> 12;
-    rng_state ^= rng_state << 25;
-    rng_state ^= rng_state >> 27;
-    return rng_state * 0x2545f4914f6cdd1dull;
-}
-
-static int load(void **state) {
-    (void)state;
-    DIR *dir = opendir(PN_FUZZ_CORPUS);
-    const struct dirent *e;
-    while (dir && (e = readdir(dir)) && file_n < PN_ARRAY_N(files)) {
-        char path[1024];
-        if (e->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", PN_FUZZ_CORPUS, e->d_name);
-        FILE *f = fopen(path, "rb");
-        if (!f) return -1;
-        files[file_n].p = malloc(FILE_MAX_BYTES);
-        files[file_n].n = fread(files[file_n].p, 1, FILE_MAX_BYTES, f);
-        fclose(f);
-        file_n++;
-    }
-    if (dir) closedir(dir);
-    return file_n ? 0 : -1;
-}
-
-static int unload(void **state) {
-    (void)state;
-    for (size_t i = 0; i < file_n; i++)
-        free(files[i].p);
-    return 0;
-}
-
-/* Runs on an allocation of exactly that size. */
-static void run(const uint8_t *p, size_t n) {
-    uint8_t *copy = malloc(n ? n : 1);
-    assert_non_null(copy);
-    if (n) memcpy(copy, p, n);
-    assert_int_equal(LLVMFuzzerTestOneInput(copy, n), 0);
-    free(copy);
-}
 
 static void corpus(void **state) {
     (void)state;
-    run((const uint8_t *)"", 0);
-    for (size_t i = 0; i < file_n; i++)
-        run(files[i].p, files[i].n);
+    corpus_run();
     /* Three are no GGUF, eight open. */
     assert_true(gguf_fuzz_opened_n >= 8);
 }
 
-static void mutants(void **state) {
+static size_t mutate(uint8_t *buf, size_t n) {
     static const uint64_t odd[] = {0,          1,          2,          31,         32,        255,
                                    1ull << 31, 1ull << 32, 1ull << 62, 1ull << 63, UINT64_MAX};
-    (void)state;
-    print_message("seed 0x%x, %d mutants of %zu files\n", SEED, MUTANT_N, file_n);
-    for (int m = 0; m < MUTANT_N; m++) {
-        static uint8_t buf[FILE_MAX_BYTES];
-        size_t i = rng() % file_n;
-        size_t n = files[i].n;
-        if (n == 0) continue;
-        memcpy(buf, files[i].p, n);
-        for (uint64_t edits = 1 + rng() % 4; edits > 0; edits--) {
-            size_t at = rng() % n;
-            uint64_t v = odd[rng() % PN_ARRAY_N(odd)];
-            size_t k = (size_t)1 << rng() % 4;
-            switch (rng() % 4) {
-            case 0:
-                buf[at] ^= (uint8_t)(1 << rng() % 8);
-                break;
-            case 1:
-                memcpy(buf + at, &v, k < n - at ? k : n - at);
-                break;
-            case 2:
-                buf[at] = (uint8_t)rng();
-                break;
-            default:
-                n = 1 + rng() % n;
-            }
+    for (uint64_t edits = 1 + corpus_rng() % 4; edits > 0; edits--) {
+        size_t at = corpus_rng() % n;
+        uint64_t v = odd[corpus_rng() % PN_ARRAY_N(odd)];
+        size_t k = (size_t)1 << corpus_rng() % 4;
+        switch (corpus_rng() % 4) {
+        case 0:
+            buf[at] ^= (uint8_t)(1 << corpus_rng() % 8);
+            break;
+        case 1:
+            memcpy(buf + at, &v, k < n - at ? k : n - at);
+            break;
+        case 2:
+            buf[at] = (uint8_t)corpus_rng();
+            break;
+        default:
+            n = 1 + corpus_rng() % n;
         }
-        run(buf, n);
     }
+    return n;
+}
+
+static void mutants(void **state) {
+    (void)state;
+    corpus_run_mutants(0x67677566, MUTANT_N, mutate);
     /* Many mutations touch what a file may be: the deep half of the code is reached too. */
     assert_true(gguf_fuzz_opened_n > MUTANT_N / 50);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(corpus), cmocka_unit_test(mutants)};
-    return cmocka_run_group_tests(tests, load, unload);
+    return cmocka_run_group_tests(tests, corpus_load, corpus_unload);
 }
