@@ -55,6 +55,16 @@ void ask(pn_engine *e, pn_session *s, struct pn_request r, enum pn_stop stop, st
     assert_int_equal(a->done.stop, stop);
 }
 
+struct pn_request short_request(void) {
+    static const int32_t prompt[5] = {3, 9, 27, 14, 30};
+    return (struct pn_request){.tokens = prompt, .token_n = 5, .all_logits = true};
+}
+
+struct pn_engine_options short_options(const char *path, enum pn_weights_choice weights) {
+    return (struct pn_engine_options){
+        .model_path = path, .ctx = 64, .slots = 1, .threads = 1, .out_rows = 8, .weights = weights};
+}
+
 pn_engine *open_engine(const struct pn_engine_options *o) {
     struct pn_detail d = {{0}};
     pn_engine *e;

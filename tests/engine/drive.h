@@ -27,6 +27,10 @@ void ask(pn_engine *e, pn_session *s, struct pn_request r, enum pn_stop stop, st
 /* Turns until nothing is left. */
 void drive(pn_engine *e);
 
+/* A prompt of five ids, whose logits are all wanted, and an engine for it. */
+struct pn_request short_request(void);
+struct pn_engine_options short_options(const char *path, enum pn_weights_choice weights);
+
 pn_engine *open_engine(const struct pn_engine_options *o);
 pn_session *new_session(pn_engine *e);
 

@@ -12,7 +12,6 @@
 #define CTX 1024u
 #define PAGE 64u
 
-static struct mem_tree tree;
 static char llama[128];
 static char gemma[128];
 static int32_t ids[CTX];
@@ -32,8 +31,8 @@ static pn_ledger_row taken(void) {
 
 static pn_engine *open_tiny(const char *path, uint32_t slots) {
     struct pn_engine_options o = {
-        .model_path = path, .ctx = CTX, .slots = slots, .threads = 1, .root = tree.root};
-    tiny_machine(&tree, LARGE);
+        .model_path = path, .ctx = CTX, .slots = slots, .threads = 1, .root = tiny_tree.root};
+    tiny_machine(LARGE);
     return open_engine(&o);
 }
 
@@ -43,8 +42,8 @@ static void leave(uint64_t bytes) {
     pn_ledger_view v;
     pn_ledger_read(&v);
     all = v.places[PN_PLACE_HOST];
-    tiny_machine(&tree, (all.reserved_bytes - all.committed_bytes + bytes) / 1024 * 1024);
-    pn_ledger_sample(tree.root);
+    tiny_machine((all.reserved_bytes - all.committed_bytes + bytes) / 1024 * 1024);
+    pn_ledger_sample(tiny_tree.root);
 }
 
 static uint64_t cost_of(const pn_engine *e, int n_prompt, int n_new) {
@@ -136,8 +135,8 @@ static void refusals(void **state) {
                                   .slots = 2,
                                   .threads = 1,
                                   .prefill_window = 900,
-                                  .root = tree.root};
-    tiny_machine(&tree, LARGE);
+                                  .root = tiny_tree.root};
+    tiny_machine(LARGE);
     pn_engine *e = open_engine(&o);
     pn_session *s = new_session(e);
     struct answer a;
@@ -281,7 +280,7 @@ static void more_memory_is_noticed(void **state) {
         assert_true(turn(e));
     assert_int_equal(a[0].done_n + a[1].done_n, 0);
     leave(LARGE);
-    tiny_machine(&tree, LARGE);
+    tiny_machine(LARGE);
     drive(e);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(a[i].done.stop, PN_STOP_CONTEXT);
@@ -305,7 +304,7 @@ static void oldest_finishes(void **state) {
     }
     leave(0);
     /* Nothing is ever measured to be free: what one gives back is all that the next one gets. */
-    tiny_machine(&tree, 0);
+    tiny_machine(0);
     uint32_t turn_n = 0;
     while (turn(e))
         assert_true(++turn_n < 8 * CTX);
@@ -444,22 +443,15 @@ static void many_submit(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
     struct tiny t = tiny_llama;
-    mem_tree_new(&tree);
+    tiny_tree_setup(state);
     t.ctx = CTX;
-    snprintf(llama, sizeof llama, "%s/llama.gguf", tree.root);
+    snprintf(llama, sizeof llama, "%s/llama.gguf", tiny_tree.root);
     tiny_write(&t, NULL, llama);
-    snprintf(gemma, sizeof gemma, "%s/gemma3.gguf", tree.root);
+    snprintf(gemma, sizeof gemma, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&tiny_gemma3, NULL, gemma);
     for (uint32_t i = 0; i < CTX; i++)
         ids[i] = (int32_t)(i * 7 % 40);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
     return 0;
 }
 
@@ -476,5 +468,5 @@ int main(void) {
         cmocka_unit_test(parked_can_be_cancelled),
         cmocka_unit_test(many_submit),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

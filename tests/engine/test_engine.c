@@ -8,8 +8,7 @@
 #include "engine/golden.h"
 #include "engine/tiny.h"
 
-static struct mem_tree tree;
-static char tiny_path[128];
+static char tiny_model[128];
 static char nan_norm_path[128];
 static char nan_token_path[128];
 
@@ -73,7 +72,7 @@ static void chain_done(void *user, const struct pn_done *done) {
 
 static void next_from_on_done(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(tiny_path, 2);
+    struct pn_engine_options o = options_of(tiny_model, 2);
     pn_engine *e = open_engine(&o);
     struct answer other = {0};
     struct chain c = {
@@ -110,7 +109,7 @@ static bool cancel_at_third(void *user, int32_t token) {
 
 static void stopping_from_on_token(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(tiny_path, 1);
+    struct pn_engine_options o = options_of(tiny_model, 1);
     pn_engine *e = open_engine(&o);
     struct chain c = {.self = new_session(e)};
     struct pn_request r = chain_request(&c);
@@ -140,14 +139,14 @@ static void rows_are_shared_out(void **state) {
     struct answer alone;
     struct answer a[3];
     struct pn_request r = {.tokens = ids.ids, .token_n = 50, .max_new = 4, .all_logits = true};
-    struct pn_engine_options wide = options_of(tiny_path, 1);
+    struct pn_engine_options wide = options_of(tiny_model, 1);
     wide.out_rows = 64;
     pn_engine *e = open_engine(&wide);
     ask(e, new_session(e), r, PN_STOP_LENGTH, &alone);
     pn_engine_free(e);
     assert_int_equal(alone.row_n, 53);
 
-    struct pn_engine_options narrow = options_of(tiny_path, 3);
+    struct pn_engine_options narrow = options_of(tiny_model, 3);
     e = open_engine(&narrow);
     for (int i = 0; i < 3; i++) {
         answer_init(&a[i], &r);
@@ -176,7 +175,7 @@ static void rows_are_shared_out(void **state) {
 /* A long prompt and a decoding session take turns: neither waits for the other's end. */
 static void prompt_beside_decode(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(tiny_path, 2);
+    struct pn_engine_options o = options_of(tiny_model, 2);
     pn_engine *e = open_engine(&o);
     struct ids ids = make_ids(VOCAB, 200, 9);
     struct pn_detail d = {{0}};
@@ -205,7 +204,7 @@ static void prompt_beside_decode(void **state) {
 
 static void seeds(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(tiny_path, 2);
+    struct pn_engine_options o = options_of(tiny_model, 2);
     pn_engine *e = open_engine(&o);
     struct answer a[3];
     struct pn_request r = {.tokens = chain_ids,
@@ -300,7 +299,7 @@ static void *client_main(void *arg) {
 
 static void many_threads(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(tiny_path, CLIENTS + 1);
+    struct pn_engine_options o = options_of(tiny_model, CLIENTS + 1);
     o.ctx = 0; /* all 2048 of the model, so that no session fills up */
     pn_engine *e = open_engine(&o);
     struct answer alone;
@@ -382,7 +381,7 @@ static void not_finite_beside_others(void **state) {
                            .script = script,
                            .script_n = 9,
                            .all_logits = true};
-    struct pn_engine_options o = options_of(tiny_path, 1);
+    struct pn_engine_options o = options_of(tiny_model, 1);
     o.out_rows = 16;
     pn_engine *e = open_engine(&o);
     ask(e, new_session(e), r, PN_STOP_LENGTH, &alone);
@@ -416,22 +415,15 @@ static void not_finite_beside_others(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
     struct tiny t = tiny_llama;
     t.ctx = 2048;
-    mem_tree_new(&tree);
-    snprintf(tiny_path, sizeof tiny_path, "%s/tiny.gguf", tree.root);
-    snprintf(nan_norm_path, sizeof nan_norm_path, "%s/nan-norm.gguf", tree.root);
-    snprintf(nan_token_path, sizeof nan_token_path, "%s/nan-token.gguf", tree.root);
-    tiny_write(&t, NULL, tiny_path);
+    tiny_tree_setup(state);
+    snprintf(tiny_model, sizeof tiny_model, "%s/tiny.gguf", tiny_tree.root);
+    snprintf(nan_norm_path, sizeof nan_norm_path, "%s/nan-norm.gguf", tiny_tree.root);
+    snprintf(nan_token_path, sizeof nan_token_path, "%s/nan-token.gguf", tiny_tree.root);
+    tiny_write(&t, NULL, tiny_model);
     tiny_write(&t, &(struct tiny_edit){.not_finite = "blk.1.ffn_norm.weight"}, nan_norm_path);
     tiny_write(&t, &(struct tiny_edit){.not_finite = "token_embd.weight"}, nan_token_path);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
     return 0;
 }
 
@@ -446,5 +438,5 @@ int main(void) {
         cmocka_unit_test(not_finite_everywhere),
         cmocka_unit_test(not_finite_beside_others),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

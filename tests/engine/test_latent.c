@@ -28,7 +28,6 @@
 #define HEAD_ROWS (NOPE + V_DIM) /* of one head in the fused tensor */
 #define TOLERANCE 2e-5           /* of a row's largest logit */
 
-static struct mem_tree tree;
 static char path[128];
 
 struct variant {
@@ -454,15 +453,8 @@ static void what_does_not_add_up(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
-    mem_tree_new(&tree);
-    snprintf(path, sizeof path, "%s/deepseek2.gguf", tree.root);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
+    tiny_tree_setup(state);
+    snprintf(path, sizeof path, "%s/deepseek2.gguf", tiny_tree.root);
     return 0;
 }
 
@@ -474,5 +466,5 @@ int main(void) {
         cmocka_unit_test(no_four_bits),
         cmocka_unit_test(what_does_not_add_up),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

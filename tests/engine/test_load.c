@@ -2,34 +2,13 @@
  * is kept. */
 #include <errno.h>
 #include <math.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
-#include "base/io.h"
 #include "engine/drive.h"
 #include "engine/golden.h"
 #include "engine/tiny.h"
 #include "gguf/gguf.h"
-
-static struct mem_tree tree;
-static const int32_t prompt[5] = {3, 9, 27, 14, 30};
-
-static const char *in_tree(const char *name) {
-    static char paths[4][128];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(paths[i], sizeof paths[i], "%s/%s", tree.root, name);
-    return paths[i];
-}
-
-static struct pn_engine_options options_of(const char *path, enum pn_weights_choice weights) {
-    return (struct pn_engine_options){
-        .model_path = path, .ctx = 64, .slots = 1, .threads = 1, .out_rows = 8, .weights = weights};
-}
-
-static struct pn_request short_request(void) {
-    return (struct pn_request){.tokens = prompt, .token_n = 5, .all_logits = true};
-}
+#include "support/io_fault.h"
 
 /* ---- the wrong file ---- */
 
@@ -130,10 +109,10 @@ static const struct {
 static void wrong_files(void **state) {
     (void)state;
     uint64_t before = ledger_reserved();
-    const char *path = in_tree("wrong.gguf");
+    const char *path = tiny_path("wrong.gguf");
     for (size_t i = 0; i < PN_ARRAY_N(wrong); i++) {
         struct pn_detail d = {{0}};
-        struct pn_engine_options o = options_of(path, PN_WEIGHTS_COPY);
+        struct pn_engine_options o = short_options(path, PN_WEIGHTS_COPY);
         pn_engine *e;
         tiny_write(&tiny_llama, &wrong[i].edit, path);
         int rc = pn_engine_open(&o, &d, &e);
@@ -161,11 +140,11 @@ static void optional_parts(void **state) {
         {.key = "llama.rope.scaling.type", .str = "none"},
         {.key = "llama.rope.dimension_count", .u32 = 4},
     };
-    const char *path = in_tree("optional.gguf");
+    const char *path = tiny_path("optional.gguf");
     for (size_t i = 0; i < PN_ARRAY_N(rows); i++) {
         struct answer a;
         tiny_write(&tiny_llama, &rows[i], path);
-        struct pn_engine_options o = options_of(path, PN_WEIGHTS_COPY);
+        struct pn_engine_options o = short_options(path, PN_WEIGHTS_COPY);
         pn_engine *e = open_engine(&o);
         ask(e, new_session(e), short_request(), PN_STOP_LENGTH, &a);
         assert_int_equal(a.row_n, 5);
@@ -198,12 +177,12 @@ static void every_allocation_fails_once(void **state) {
     (void)state;
     struct golden g;
     assert_true(golden_load("qwen35-mtp", false, &g));
-    const char *const paths[] = {in_tree("llama.gguf"), in_tree("part-00002-of-00002.gguf"),
+    const char *const paths[] = {tiny_path("llama.gguf"), tiny_path("part-00002-of-00002.gguf"),
                                  g.model_path};
     uint64_t before = ledger_reserved();
     for (size_t i = 0; i < 2 * PN_ARRAY_N(paths); i++) {
         struct pn_engine_options o =
-            options_of(paths[i / 2], i % 2 ? PN_WEIGHTS_MAP : PN_WEIGHTS_COPY);
+            short_options(paths[i / 2], i % 2 ? PN_WEIGHTS_MAP : PN_WEIGHTS_COPY);
         o.threads = 2;
         uint64_t n = 0;
         uint64_t made = 0;
@@ -230,77 +209,6 @@ static void every_allocation_fails_once(void **state) {
     golden_free(&g);
 }
 
-static struct fault {
-    uint64_t eio_from; /* reads that reach this offset fail */
-    uint64_t end_at;   /* the file ends here, whatever fstat said */
-    size_t short_bytes;
-    int eintr_every;
-    int mmap_errno;
-    int read_n;
-    int open_n;
-} fault;
-
-static int f_open(const char *path, int flags) {
-    int fd = pn__io_system()->open(path, flags);
-    fault.open_n += fd >= 0;
-    return fd;
-}
-
-static int f_close(int fd) {
-    fault.open_n--;
-    return pn__io_system()->close(fd);
-}
-
-static int f_fstat(int fd, struct stat *st) {
-    return pn__io_system()->fstat(fd, st);
-}
-
-static ssize_t f_pread(int fd, void *buf, size_t bytes, off_t off) {
-    fault.read_n++;
-    if (fault.eintr_every && fault.read_n % fault.eintr_every == 0) {
-        errno = EINTR;
-        return -1;
-    }
-    if ((uint64_t)off + bytes > fault.eio_from) {
-        errno = EIO;
-        return -1;
-    }
-    if ((uint64_t)off >= fault.end_at) return 0;
-    if (bytes > fault.end_at - (uint64_t)off) bytes = fault.end_at - (uint64_t)off;
-    if (fault.short_bytes && bytes > fault.short_bytes) bytes = fault.short_bytes;
-    return pn__io_system()->pread(fd, buf, bytes, off);
-}
-
-static void *f_mmap(int fd, uint64_t bytes, off_t off) {
-    if (!fault.mmap_errno) return pn__io_system()->mmap_read(fd, bytes, off);
-    errno = fault.mmap_errno;
-    return (void *)-1;
-}
-
-static int f_munmap(void *p, uint64_t bytes) {
-    return pn__io_system()->munmap(p, bytes);
-}
-
-static const struct pn_io shim = {f_open, f_close, f_fstat, f_pread, f_mmap, f_munmap};
-
-static void reset_fault(void) {
-    fault = (struct fault){.eio_from = UINT64_MAX, .end_at = UINT64_MAX};
-}
-
-static int arm(void **state) {
-    (void)state;
-    reset_fault();
-    pn__io_set(&shim);
-    return 0;
-}
-
-static int disarm(void **state) {
-    (void)state;
-    pn__io_set(NULL);
-    assert_int_equal(fault.open_n, 0);
-    return 0;
-}
-
 /* Where tensors' data begins and ends. */
 static void data_range(const char *path, uint64_t *from, uint64_t *to) {
     struct pn_detail d = {{0}};
@@ -318,7 +226,7 @@ static void data_range(const char *path, uint64_t *from, uint64_t *to) {
 
 static void expect_io_error(const char *path, const char *named) {
     struct pn_detail d = {{0}};
-    struct pn_engine_options o = options_of(path, PN_WEIGHTS_COPY);
+    struct pn_engine_options o = short_options(path, PN_WEIGHTS_COPY);
     uint64_t before = ledger_reserved();
     pn_engine *e;
     assert_int_equal(pn_engine_open(&o, &d, &e), PN_E_IO);
@@ -332,20 +240,20 @@ static void expect_io_error(const char *path, const char *named) {
 
 static void reads_that_fail(void **state) {
     (void)state;
-    const char *path = in_tree("llama.gguf");
+    const char *path = tiny_path("llama.gguf");
     uint64_t from;
     uint64_t to;
     data_range(path, &from, &to);
     for (uint64_t at = from; at < to; at += 96) {
         char end[48];
-        reset_fault();
+        io_fault_reset();
         fault.end_at = at;
         snprintf(end, sizeof end, "file ends at offset %llu", (unsigned long long)at);
         expect_io_error(path, at % 128 ? "file ends" : end);
     }
     /* Reads of the header go beyond it: only where they don't reach is it the data's reads. */
     for (uint64_t at = to - 4096; at < to; at += 96) {
-        reset_fault();
+        io_fault_reset();
         fault.eio_from = at;
         expect_io_error(path, strerror(EIO));
     }
@@ -357,8 +265,9 @@ static void slow_reads(void **state) {
     struct answer got;
     struct pn_detail d = {{0}};
     for (int way = PN_WEIGHTS_MAP; way <= PN_WEIGHTS_COPY; way++) {
-        struct pn_engine_options o = options_of(in_tree("llama.gguf"), (enum pn_weights_choice)way);
-        reset_fault();
+        struct pn_engine_options o =
+            short_options(tiny_path("llama.gguf"), (enum pn_weights_choice)way);
+        io_fault_reset();
         PN_ASSERT_OK(whole_life(&o, &d, &want), &d);
         fault.short_bytes = 100;
         fault.eintr_every = 3;
@@ -374,7 +283,7 @@ static void maps_that_fail(void **state) {
     static const int errors[][2] = {{ENOMEM, PN_E_NOMEM}, {ENODEV, PN_E_IO}};
     for (size_t i = 0; i < PN_ARRAY_N(errors); i++) {
         struct pn_detail d = {{0}};
-        struct pn_engine_options o = options_of(in_tree("llama.gguf"), PN_WEIGHTS_MAP);
+        struct pn_engine_options o = short_options(tiny_path("llama.gguf"), PN_WEIGHTS_MAP);
         uint64_t before = ledger_reserved();
         pn_engine *e;
         fault.mmap_errno = errors[i][0];
@@ -386,30 +295,14 @@ static void maps_that_fail(void **state) {
     }
 }
 
-static int setup(void **state) {
-    (void)state;
-    char prefix[128];
-    mem_tree_new(&tree);
-    tiny_write(&tiny_llama, NULL, in_tree("llama.gguf"));
-    snprintf(prefix, sizeof prefix, "%s/part", tree.root);
-    tiny_write_split(&tiny_llama, prefix, 2);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(optional_parts),
         cmocka_unit_test(every_allocation_fails_once),
-        cmocka_unit_test_setup_teardown(reads_that_fail, arm, disarm),
-        cmocka_unit_test_setup_teardown(slow_reads, arm, disarm),
-        cmocka_unit_test_setup_teardown(maps_that_fail, arm, disarm),
+        cmocka_unit_test_setup_teardown(reads_that_fail, io_fault_arm, io_fault_disarm),
+        cmocka_unit_test_setup_teardown(slow_reads, io_fault_arm, io_fault_disarm),
+        cmocka_unit_test_setup_teardown(maps_that_fail, io_fault_arm, io_fault_disarm),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_files_setup, tiny_tree_teardown);
 }

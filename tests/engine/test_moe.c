@@ -36,7 +36,6 @@ struct spec {
     bool nan_token;   /* the embedding of token 0 */
 };
 
-static struct mem_tree tree;
 static char path[160];
 static struct tiny values = {.seed = 3};
 
@@ -434,15 +433,8 @@ static void refusals(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
-    mem_tree_new(&tree);
-    snprintf(path, sizeof path, "%s/moe.gguf", tree.root);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
+    tiny_tree_setup(state);
+    snprintf(path, sizeof path, "%s/moe.gguf", tiny_tree.root);
     return 0;
 }
 
@@ -453,5 +445,5 @@ int main(void) {
         cmocka_unit_test(nan_in_router),       cmocka_unit_test(infinite_expert),
         cmocka_unit_test(nan_beside_others),   cmocka_unit_test(refusals),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

@@ -8,12 +8,11 @@
 
 #define LARGE (8ull << 30)
 
-static struct mem_tree tree;
 static char model[128];
 
 static struct pn_engine_options on_machine(const char *path, uint64_t avail_bytes) {
-    tiny_machine(&tree, avail_bytes);
-    return (struct pn_engine_options){.model_path = path, .root = tree.root, .threads = 1};
+    tiny_machine(avail_bytes);
+    return (struct pn_engine_options){.model_path = path, .root = tiny_tree.root, .threads = 1};
 }
 
 static struct pn_plan plan_of(const struct pn_engine_options *o) {
@@ -144,13 +143,13 @@ static void check_edge(struct pn_engine_options o, uint32_t ctx) {
     struct pn_detail d = {{0}};
     o.ctx = ctx;
     uint64_t bytes = plan_of(&o).host_bytes;
-    tiny_machine(&tree, bytes);
+    tiny_machine(bytes);
     o.ctx = 0;
     struct pn_plan p = plan_of(&o);
     assert_int_equal(p.ctx, ctx);
     assert_int_equal(p.ctx_fit, ctx);
     assert_int_equal(p.host_bytes, bytes);
-    tiny_machine(&tree, bytes - 4096);
+    tiny_machine(bytes - 4096);
     p = plan_of(&o);
     assert_int_equal(p.ctx, ctx - PN_PAGE_TOKENS);
     /* A page more is refused, and the message names what fits. */
@@ -160,7 +159,7 @@ static void check_edge(struct pn_engine_options o, uint32_t ctx) {
     assert_int_equal(p.ctx_fit, ctx - PN_PAGE_TOKENS);
     snprintf(want, sizeof want, "the longest context that fits is %u tokens", ctx - PN_PAGE_TOKENS);
     assert_non_null(strstr(d.text, want));
-    tiny_machine(&tree, LARGE);
+    tiny_machine(LARGE);
 }
 
 static void context_shrinks_to_fit(void **state) {
@@ -168,7 +167,7 @@ static void context_shrinks_to_fit(void **state) {
     char gemma[128];
     struct tiny t = tiny_gemma3;
     t.ctx = 4096;
-    snprintf(gemma, sizeof gemma, "%s/gemma3.gguf", tree.root);
+    snprintf(gemma, sizeof gemma, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&t, NULL, gemma);
     static const uint32_t ctxs[] = {128, 192, 640, 2048, 4032};
     for (size_t i = 0; i < PN_ARRAY_N(ctxs); i++) {
@@ -190,7 +189,7 @@ static void slots_that_fit(void **state) {
         o.slots = slots;
         o.chunk = 16;
         o.weights = PN_WEIGHTS_MAP;
-        tiny_machine(&tree, plan_of(&o).host_bytes);
+        tiny_machine(plan_of(&o).host_bytes);
         o.slots = 0;
         struct pn_plan p = plan_of(&o);
         assert_int_equal(p.slots, slots);
@@ -209,9 +208,9 @@ static void weights_are_chosen(void **state) {
     assert_int_equal(p.weights, PN_WEIGHTS_COPY);
     assert_non_null(strstr(p.weights_why, "fits beside the rest at 4096 tokens"));
     uint64_t copy_bytes = p.host_bytes;
-    tiny_machine(&tree, copy_bytes);
+    tiny_machine(copy_bytes);
     assert_int_equal(plan_of(&o).weights, PN_WEIGHTS_COPY);
-    tiny_machine(&tree, copy_bytes - 4096);
+    tiny_machine(copy_bytes - 4096);
     p = plan_of(&o);
     assert_int_equal(p.weights, PN_WEIGHTS_MAP);
     assert_int_equal(p.ctx, 4096);
@@ -230,8 +229,8 @@ static void limit_space(uint64_t bytes) {
              "Max data size             unlimited            unlimited            bytes\n"
              "Max address space         %llu           unlimited            bytes\n",
              (unsigned long long)bytes);
-    mem_tree_write(&tree, "proc/self/limits", text);
-    mem_tree_write(&tree, "proc/self/status", "VmSize: 0 kB\nVmData: 0 kB\n");
+    mem_tree_write(&tiny_tree, "proc/self/limits", text);
+    mem_tree_write(&tiny_tree, "proc/self/status", "VmSize: 0 kB\nVmData: 0 kB\n");
 }
 
 /* A map takes no memory that could run out, but address space, where that is limited. */
@@ -253,8 +252,8 @@ static void address_space_counts_the_map(void **state) {
     assert_true(!p.fits && p.lacking_bytes == 1 && p.headroom_bytes == p.total_bytes - 1);
     assert_non_null(strstr(d.text, "rlimit has"));
     assert_true(p.ctx_fit > 0 && p.ctx_fit < 4096);
-    mem_tree_remove(&tree, "proc/self/limits");
-    mem_tree_remove(&tree, "proc/self/status");
+    mem_tree_remove(&tiny_tree, "proc/self/limits");
+    mem_tree_remove(&tiny_tree, "proc/self/status");
     pn_ledger_set_domain(PN_DOMAIN_RLIMIT, NULL, UINT64_MAX, 0);
 }
 
@@ -364,7 +363,7 @@ static void bad_options(void **state) {
     for (size_t i = 0; i < PN_ARRAY_N(rows); i++) {
         struct pn_engine_options o = rows[i].o;
         o.model_path = model;
-        o.root = tree.root;
+        o.root = tiny_tree.root;
         assert_int_equal(pn_engine_plan(&o, &d, &p), PN_E_INVALID);
         assert_non_null(strstr(d.text, rows[i].named));
     }
@@ -381,18 +380,11 @@ static void bad_options(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
     struct tiny t = tiny_llama;
     t.ctx = 4096;
-    mem_tree_new(&tree);
-    snprintf(model, sizeof model, "%s/llama.gguf", tree.root);
+    tiny_tree_setup(state);
+    snprintf(model, sizeof model, "%s/llama.gguf", tiny_tree.root);
     tiny_write(&t, NULL, model);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
     return 0;
 }
 
@@ -409,5 +401,5 @@ int main(void) {
         cmocka_unit_test(bad_options),
         cmocka_unit_test(kv_formats),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

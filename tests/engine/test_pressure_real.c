@@ -18,7 +18,6 @@
 #define DEMO_WAIT_S 150
 #define CTX (1u << 20)
 
-static struct mem_tree tree;
 static char model[128];
 static char demo[512];
 static struct v1_group group;
@@ -279,18 +278,11 @@ static void test_demo(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
     struct tiny t = tiny_llama;
-    mem_tree_new(&tree);
+    tiny_tree_setup(state);
     t.ctx = CTX;
-    snprintf(model, sizeof model, "%s/llama.gguf", tree.root);
+    snprintf(model, sizeof model, "%s/llama.gguf", tiny_tree.root);
     tiny_write(&t, NULL, model);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
     return 0;
 }
 
@@ -300,5 +292,5 @@ int main(void) {
         cmocka_unit_test(test_neighbour),   cmocka_unit_test(test_answer_ends),
         cmocka_unit_test(test_demo),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

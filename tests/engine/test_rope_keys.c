@@ -11,7 +11,6 @@
 #define POSITION_N 4
 
 static const uint32_t positions[POSITION_N] = {0, 31, 32, 127};
-static struct mem_tree tree;
 
 static void read_rope(const struct tiny *t, struct pn_rope *rope) {
     char path[128];
@@ -19,7 +18,7 @@ static void read_rope(const struct tiny *t, struct pn_rope *rope) {
     struct pn_gguf *g;
     const struct pn_family *family;
     struct pn_hparams h;
-    snprintf(path, sizeof path, "%s/rope.gguf", tree.root);
+    snprintf(path, sizeof path, "%s/rope.gguf", tiny_tree.root);
     tiny_write(t, NULL, path);
     PN_ASSERT_OK(pn__gguf_open(path, &d, &g), &d);
     PN_ASSERT_OK(pn__family_find(g, &d, &family), &d);
@@ -134,7 +133,7 @@ static void window_layers_are_not_scaled(void **state) {
     struct tiny t = tiny_gemma3;
     t.rope_type = "linear";
     t.rope_factor = 4.0f;
-    snprintf(path, sizeof path, "%s/gemma3.gguf", tree.root);
+    snprintf(path, sizeof path, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&t, NULL, path);
     PN_ASSERT_OK(pn__gguf_open(path, &d, &g), &d);
     PN_ASSERT_OK(pn__family_find(g, &d, &family), &d);
@@ -146,23 +145,11 @@ static void window_layers_are_not_scaled(void **state) {
     compare(table, 8, LINEAR, 4.0, 0.0);
 }
 
-static int setup(void **state) {
-    (void)state;
-    mem_tree_new(&tree);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables),
         cmocka_unit_test(yarn_without_length),
         cmocka_unit_test(window_layers_are_not_scaled),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_tree_setup, tiny_tree_teardown);
 }

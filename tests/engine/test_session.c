@@ -5,8 +5,7 @@
 #include "engine/golden.h"
 #include "engine/tiny.h"
 
-static struct mem_tree tree;
-static char tiny_path[128];
+static char tiny_model[128];
 
 static const char *const families[] = {"llama-gqa", "gemma3",   "qwen35",       "gpt-oss",
                                        "deepseek2", "qwen3moe", "qwen35moe-mtp"};
@@ -23,7 +22,7 @@ static struct pn_engine_options options_for(const struct golden *g, uint32_t slo
 
 static struct pn_engine_options tiny_options(uint32_t slots) {
     return (struct pn_engine_options){
-        .model_path = tiny_path, .ctx = 64, .slots = slots, .threads = 1};
+        .model_path = tiny_model, .ctx = 64, .slots = slots, .threads = 1};
 }
 
 static void same_rows(const struct answer *a, size_t a_i, const struct answer *b, size_t b_i,
@@ -487,16 +486,9 @@ static void freed_in_the_middle(void **state) {
 }
 
 static int setup(void **state) {
-    (void)state;
-    mem_tree_new(&tree);
-    snprintf(tiny_path, sizeof tiny_path, "%s/tiny.gguf", tree.root);
-    tiny_write(&tiny_llama, NULL, tiny_path);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
+    tiny_tree_setup(state);
+    snprintf(tiny_model, sizeof tiny_model, "%s/tiny.gguf", tiny_tree.root);
+    tiny_write(&tiny_llama, NULL, tiny_model);
     return 0;
 }
 
@@ -512,5 +504,5 @@ int main(void) {
         cmocka_unit_test(queue_is_full),
         cmocka_unit_test(freed_in_the_middle),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, tiny_tree_teardown);
 }

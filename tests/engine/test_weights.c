@@ -7,26 +7,6 @@
 #include "engine/drive.h"
 #include "engine/tiny.h"
 
-static struct mem_tree tree;
-static const int32_t prompt[5] = {3, 9, 27, 14, 30};
-
-static const char *in_tree(const char *name) {
-    static char paths[4][128];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(paths[i], sizeof paths[i], "%s/%s", tree.root, name);
-    return paths[i];
-}
-
-static struct pn_engine_options options_of(const char *path, enum pn_weights_choice weights) {
-    return (struct pn_engine_options){
-        .model_path = path, .ctx = 64, .slots = 1, .threads = 1, .out_rows = 8, .weights = weights};
-}
-
-static struct pn_request short_request(void) {
-    return (struct pn_request){.tokens = prompt, .token_n = 5, .all_logits = true};
-}
-
 static void answer_of(const struct pn_engine_options *o, struct answer *a) {
     pn_engine *e = open_engine(o);
     ask(e, new_session(e), short_request(), PN_STOP_LENGTH, a);
@@ -44,11 +24,11 @@ static void same_answer(const struct pn_engine_options *o, const struct answer *
 static void split_files(void **state) {
     (void)state;
     struct answer want;
-    struct pn_engine_options o = options_of(in_tree("llama.gguf"), PN_WEIGHTS_COPY);
+    struct pn_engine_options o = short_options(tiny_path("llama.gguf"), PN_WEIGHTS_COPY);
     answer_of(&o, &want);
-    o.model_path = in_tree("part-00001-of-00002.gguf");
+    o.model_path = tiny_path("part-00001-of-00002.gguf");
     same_answer(&o, &want);
-    o.model_path = in_tree("part-00002-of-00002.gguf");
+    o.model_path = tiny_path("part-00002-of-00002.gguf");
     o.weights = PN_WEIGHTS_MAP;
     same_answer(&o, &want);
     answer_free(&want);
@@ -69,7 +49,7 @@ static void on_progress(void *user, uint64_t done, uint64_t total) {
 static void progress_is_told(void **state) {
     (void)state;
     struct progress p = {0};
-    struct pn_engine_options o = options_of(in_tree("llama.gguf"), PN_WEIGHTS_COPY);
+    struct pn_engine_options o = short_options(tiny_path("llama.gguf"), PN_WEIGHTS_COPY);
     o.progress = on_progress;
     o.progress_user = &p;
     pn_engine *e = open_engine(&o);
@@ -83,7 +63,7 @@ static void progress_is_told(void **state) {
 
 /* A fresh copy of the model whose last change is long ago, so that any write is seen. */
 static const char *old_file(void) {
-    const char *path = in_tree("changing.gguf");
+    const char *path = tiny_path("changing.gguf");
     struct timespec then[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
     tiny_write(&tiny_llama, NULL, path);
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
@@ -101,7 +81,7 @@ static void copy_is_independent(void **state) {
     (void)state;
     struct answer want;
     struct answer got;
-    struct pn_engine_options o = options_of(old_file(), PN_WEIGHTS_COPY);
+    struct pn_engine_options o = short_options(old_file(), PN_WEIGHTS_COPY);
     pn_engine *e = open_engine(&o);
     pn_session *s = new_session(e);
     ask(e, s, short_request(), PN_STOP_LENGTH, &want);
@@ -120,7 +100,7 @@ static void map_survives_a_new_file(void **state) {
     (void)state;
     struct answer want;
     struct answer got;
-    struct pn_engine_options o = options_of(old_file(), PN_WEIGHTS_MAP);
+    struct pn_engine_options o = short_options(old_file(), PN_WEIGHTS_MAP);
     pn_engine *e = open_engine(&o);
     pn_session *s = new_session(e);
     ask(e, s, short_request(), PN_STOP_LENGTH, &want);
@@ -171,7 +151,7 @@ static void check_changed(pn_engine *e, const char *named) {
 
 static void map_notices_changes(void **state) {
     (void)state;
-    struct pn_engine_options o = options_of(old_file(), PN_WEIGHTS_MAP);
+    struct pn_engine_options o = short_options(old_file(), PN_WEIGHTS_MAP);
     o.slots = 2;
     pn_engine *e = open_engine(&o);
     overwrite_byte(o.model_path, 5000);
@@ -196,7 +176,7 @@ static void changed_while_loading(void **state) {
     uint64_t before = ledger_reserved();
     char path[128];
     snprintf(path, sizeof path, "%s", old_file());
-    struct pn_engine_options o = options_of(path, PN_WEIGHTS_COPY);
+    struct pn_engine_options o = short_options(path, PN_WEIGHTS_COPY);
     o.progress = write_while_loading;
     o.progress_user = path;
     pn_engine *e;
@@ -206,27 +186,11 @@ static void changed_while_loading(void **state) {
     assert_int_equal(ledger_reserved(), before);
 }
 
-static int setup(void **state) {
-    (void)state;
-    char prefix[128];
-    mem_tree_new(&tree);
-    tiny_write(&tiny_llama, NULL, in_tree("llama.gguf"));
-    snprintf(prefix, sizeof prefix, "%s/part", tree.root);
-    tiny_write_split(&tiny_llama, prefix, 2);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_files),         cmocka_unit_test(progress_is_told),
         cmocka_unit_test(copy_is_independent), cmocka_unit_test(map_survives_a_new_file),
         cmocka_unit_test(map_notices_changes), cmocka_unit_test(changed_while_loading),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_files_setup, tiny_tree_teardown);
 }

@@ -20,8 +20,6 @@
  * some of it through seven layers. */
 #define TOLERANCE 4e-3
 
-static struct mem_tree tree;
-
 struct toy {
     uint32_t window;
     uint32_t period; /* every so many layers one sees everything */
@@ -223,7 +221,7 @@ static void check_period(uint32_t period, bool in_file) {
     struct tiny t = tiny_gemma3;
     assert_int_equal(t.window, 8);
     t.pattern = in_file ? period : 0;
-    snprintf(path, sizeof path, "%s/gemma3.gguf", tree.root);
+    snprintf(path, sizeof path, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&t, NULL, path);
     toy.period = period;
     for (size_t i = 0; i < PN_ARRAY_N(lengths); i++) {
@@ -271,7 +269,7 @@ static void no_window_at_all(void **state) {
     struct run_options o = {.threads = 1, .chunk = 16, .kv = PN_KV_CHOICE_F32};
     struct run_result r;
     t.pattern = 1;
-    snprintf(path, sizeof path, "%s/gemma3.gguf", tree.root);
+    snprintf(path, sizeof path, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&t, NULL, path);
     run_model(path, &ids, NULL, &o, &r);
     toy.period = 1;
@@ -288,22 +286,10 @@ static void no_full_layer_is_refused(void **state) {
     struct pn_engine_options o = {.model_path = path};
     struct tiny_edit edit = {.key = "gemma3.attention.sliding_window_pattern", .u32 = 0};
     pn_engine *e;
-    snprintf(path, sizeof path, "%s/gemma3.gguf", tree.root);
+    snprintf(path, sizeof path, "%s/gemma3.gguf", tiny_tree.root);
     tiny_write(&tiny_gemma3, &edit, path);
     assert_int_equal(pn_engine_open(&o, &d, &e), PN_E_UNSUPPORTED);
     assert_non_null(strstr(d.text, edit.key));
-}
-
-static int setup(void **state) {
-    (void)state;
-    mem_tree_new(&tree);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    mem_tree_free(&tree);
-    return 0;
 }
 
 int main(void) {
@@ -313,5 +299,5 @@ int main(void) {
         cmocka_unit_test(no_window_at_all),
         cmocka_unit_test(no_full_layer_is_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, tiny_tree_setup, tiny_tree_teardown);
 }

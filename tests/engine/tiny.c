@@ -193,11 +193,40 @@ void tiny_write_split(const struct tiny *t, const char *prefix, uint32_t shard_n
     PN_ASSERT_OK(rc, &d);
 }
 
-void tiny_machine(const struct mem_tree *tree, uint64_t avail_bytes) {
+struct mem_tree tiny_tree;
+
+int tiny_tree_setup(void **state) {
+    (void)state;
+    mem_tree_new(&tiny_tree);
+    return 0;
+}
+
+int tiny_tree_teardown(void **state) {
+    (void)state;
+    mem_tree_free(&tiny_tree);
+    return 0;
+}
+
+const char *tiny_path(const char *name) {
+    static char paths[8][160];
+    static size_t i;
+    i = (i + 1) % PN_ARRAY_N(paths);
+    snprintf(paths[i], sizeof paths[i], "%s/%s", tiny_tree.root, name);
+    return paths[i];
+}
+
+int tiny_files_setup(void **state) {
+    tiny_tree_setup(state);
+    tiny_write(&tiny_llama, NULL, tiny_path("llama.gguf"));
+    tiny_write_split(&tiny_llama, tiny_path("part"), 2);
+    return 0;
+}
+
+void tiny_machine(uint64_t avail_bytes) {
     char text[160];
     assert_int_equal(avail_bytes % 1024, 0);
     snprintf(text, sizeof text, "MemTotal: %llu kB\nMemAvailable: %llu kB\n",
              (unsigned long long)(avail_bytes / 1024), (unsigned long long)(avail_bytes / 1024));
-    mem_tree_write(tree, "proc/meminfo", text);
+    mem_tree_write(&tiny_tree, "proc/meminfo", text);
     pn_ledger_set_reserves(0, 0);
 }

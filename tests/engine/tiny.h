@@ -49,10 +49,20 @@ void tiny_write(const struct tiny *t, const struct tiny_edit *edit, const char *
 /* PREFIX-00001-of-0000n.gguf … */
 void tiny_write_split(const struct tiny *t, const char *prefix, uint32_t shard_n);
 
+/* The folder of a program's models, for cmocka's group: made empty, and removed with all in it. */
+extern struct mem_tree tiny_tree;
+int tiny_tree_setup(void **state);
+int tiny_tree_teardown(void **state);
+/* A path in it; it stays valid for eight more calls. */
+const char *tiny_path(const char *name);
+/* Setup with models: llama.gguf, and the same as part-00001-of-00002.gguf and its other half. */
+int tiny_files_setup(void **state);
+
 /* The values of a tensor as tiny_write makes them; `n` of them. */
 void tiny_values(const struct tiny *t, const char *name, float *out, uint64_t n);
 
-/* A machine of which `avail_bytes` (a multiple of 1024) can be given away, none kept free. */
-void tiny_machine(const struct mem_tree *tree, uint64_t avail_bytes);
+/* The folder is a machine too, of which `avail_bytes` (a multiple of 1024) can be given away and
+ * none are kept free. */
+void tiny_machine(uint64_t avail_bytes);
 
 #endif

@@ -2,71 +2,8 @@
  * and every allocation of an open failing in turn. */
 #include <errno.h>
 
-#include "base/io.h"
 #include "gguf_bytes.h"
-
-static struct fault {
-    size_t short_bytes; /* at most so many bytes a read; 0: no limit */
-    int eintr_every;    /* each n-th read is interrupted first */
-    uint64_t eio_from;  /* reads that reach this offset fail */
-    uint64_t end_at;    /* the file ends here, whatever fstat said */
-    int open_errno;
-    int fstat_errno;
-    int mmap_errno;
-    int read_n;
-    int open_n; /* descriptors open now */
-} fault;
-
-static int f_open(const char *path, int flags) {
-    if (fault.open_errno) {
-        errno = fault.open_errno;
-        return -1;
-    }
-    assert_int_equal(flags & O_ACCMODE, O_RDONLY);
-    assert_int_equal(flags & (O_CREAT | O_TRUNC), 0);
-    int fd = pn__io_system()->open(path, flags);
-    fault.open_n += fd >= 0;
-    return fd;
-}
-
-static int f_close(int fd) {
-    fault.open_n--;
-    return pn__io_system()->close(fd);
-}
-
-static int f_fstat(int fd, struct stat *st) {
-    if (!fault.fstat_errno) return pn__io_system()->fstat(fd, st);
-    errno = fault.fstat_errno;
-    return -1;
-}
-
-static ssize_t f_pread(int fd, void *buf, size_t bytes, off_t off) {
-    fault.read_n++;
-    if (fault.eintr_every && fault.read_n % fault.eintr_every == 0) {
-        errno = EINTR;
-        return -1;
-    }
-    if ((uint64_t)off + bytes > fault.eio_from) {
-        errno = EIO;
-        return -1;
-    }
-    if ((uint64_t)off >= fault.end_at) return 0;
-    if (bytes > fault.end_at - (uint64_t)off) bytes = fault.end_at - (uint64_t)off;
-    if (fault.short_bytes && bytes > fault.short_bytes) bytes = fault.short_bytes;
-    return pn__io_system()->pread(fd, buf, bytes, off);
-}
-
-static void *f_mmap(int fd, uint64_t bytes, off_t off) {
-    if (!fault.mmap_errno) return pn__io_system()->mmap_read(fd, bytes, off);
-    errno = fault.mmap_errno;
-    return (void *)-1;
-}
-
-static int f_munmap(void *p, uint64_t bytes) {
-    return pn__io_system()->munmap(p, bytes);
-}
-
-static const struct pn_io shim = {f_open, f_close, f_fstat, f_pread, f_mmap, f_munmap};
+#include "support/io_fault.h"
 
 static char set_path[512]; /* the second of three parts, each longer than one read window */
 static char one_path[512];
@@ -86,20 +23,9 @@ static int setup(void **state) {
     return rc;
 }
 
-static int arm(void **state) {
-    (void)state;
-    memset(&fault, 0, sizeof fault);
-    fault.eio_from = fault.end_at = UINT64_MAX;
-    pn__io_set(&shim);
-    return 0;
-}
-
 static int disarm(void **state) {
-    (void)state;
-    pn__io_set(NULL);
     pn__alloc_fail_nth(0);
-    assert_int_equal(fault.open_n, 0);
-    return 0;
+    return io_fault_disarm(state);
 }
 
 static void slow_reads(void **state) {
@@ -250,11 +176,11 @@ static void writer_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(slow_reads, arm, disarm),
-        cmocka_unit_test_setup_teardown(failing_reads, arm, disarm),
-        cmocka_unit_test_setup_teardown(failing_calls, arm, disarm),
-        cmocka_unit_test_setup_teardown(failing_allocations, arm, disarm),
-        cmocka_unit_test_setup_teardown(writer_allocations, arm, disarm),
+        cmocka_unit_test_setup_teardown(slow_reads, io_fault_arm, disarm),
+        cmocka_unit_test_setup_teardown(failing_reads, io_fault_arm, disarm),
+        cmocka_unit_test_setup_teardown(failing_calls, io_fault_arm, disarm),
+        cmocka_unit_test_setup_teardown(failing_allocations, io_fault_arm, disarm),
+        cmocka_unit_test_setup_teardown(writer_allocations, io_fault_arm, disarm),
     };
     return cmocka_run_group_tests(tests, setup, gb_teardown);
 }
