@@ -671,10 +671,13 @@ static void test_windows(void **state) {
 static void test_many_heads(void **state) {
     (void)state;
     struct cache c;
-    cache_init(&c, 4000, 70, 2, 2 * 19, 16, 16);
-    pages_new(&c, all_formats, 1);
-    check_cache(&c);
-    cache_free(&c);
+    static const uint32_t per_kv[] = {19, 65, 131};
+    for (size_t i = 0; i < PN_ARRAY_N(per_kv); i++) {
+        cache_init(&c, 4000 + i, 70, 2, 2 * per_kv[i], 16, 16);
+        pages_new(&c, all_formats, 1);
+        check_cache(&c);
+        cache_free(&c);
+    }
 }
 
 /* Every level, lengths that end in and at a group, windows with and without. */
@@ -723,6 +726,55 @@ static void test_extreme_scores(void **state) {
         pages_new(&c, all_formats, 1);
         check_cache(&c);
         cache_free(&c);
+    }
+}
+
+/* exp of given scores: q picks one element of K, in F32 pages, and V says which position it was. */
+static void check_exps(const float *scores) {
+    enum { N = 512 };
+    struct cache c;
+    cache_init(&c, 5100, N, 1, 1, 8, N);
+    c.scale = 1;
+    for (uint32_t t = 0; t < N; t++) {
+        for (uint32_t i = 0; i < N; i++)
+            c.v[t * N + i] = i == t;
+        for (uint32_t i = 0; i < 8; i++)
+            c.q[t * 8 + i] = i == 0;
+        c.k[t * 8] = scores[t];
+    }
+    pages_new(&c, all_formats, 1);
+    struct backend b;
+    backend_open(&b, PN_ISA_REF, 1);
+    write_all(&b, &c);
+    backend_close(&b);
+    struct last_rows l = {&c, 1};
+    float *got = reference_run(run_last, &l, N);
+    for (uint32_t t = 0; t < N; t++)
+        assert_true(got[t] <= got[0] && (got[t] > 0 || scores[t] < -80));
+    same_everywhere(run_last, &l, got, N);
+    guarded_free(got);
+    cache_free(&c);
+}
+
+/* Scores less their maximum whose exp in double stands so near to the middle between two floats
+ * that a shorter way than the definition's rounds to the other one, among others of all sizes. */
+static void test_exp(void **state) {
+    (void)state;
+    static const float hard[] = {
+        -0x1.db8546p-7f, -0x1.db91d4p-6f, -0x1.5be05cp-5f, -0x1.ad09a6p-5f, -0x1.12451ep-4f,
+        -0x1.746ec8p-4f, -0x1.5d3408p-3f, -0x1.e2a52p-3f,  -0x1.5506bcp-2f, -0x1.03e2ap-1f,
+        -0x1.b56f04p-1f, -0x1.56f9c8p+0f, -0x1.e8303p+0f,  -0x1.7b3606p+1f, -0x1.3fd6fap+2f,
+        -0x1.fd58dep+2f, -0x1.aa98f8p+3f, -0x1.4a8e1p+4f,  -0x1.f816f4p+4f, -0x1.ba4d3p+5f,
+        -0x1.555c54p+6f,
+    };
+    float scores[512] = {0};
+    struct rng r = {5101};
+    for (int turn = 0; turn < 8; turn++) {
+        for (uint32_t t = 1; t < 512; t++)
+            scores[t] = -fabsf(rng_float(&r)) * (turn % 2 ? 150.0f : ldexpf(1, (int)(t % 24) - 16));
+        for (uint32_t i = 0; i < PN_ARRAY_N(hard); i++)
+            scores[1 + (i * 97 + 31 * (uint32_t)turn) % 511] = hard[i];
+        check_exps(scores);
     }
 }
 
@@ -890,14 +942,23 @@ static void test_non_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_row_bytes),        cmocka_unit_test(test_write),
-        cmocka_unit_test(test_write_non_finite), cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_lengths),          cmocka_unit_test(test_dims),
-        cmocka_unit_test(test_shapes),           cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_many_heads),       cmocka_unit_test(test_sinks),
-        cmocka_unit_test(test_latent),           cmocka_unit_test(test_extreme_scores),
-        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_beside_others),    cmocka_unit_test(test_non_finite),
+        cmocka_unit_test(test_row_bytes),
+        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_write_non_finite),
+        cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_dims),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_many_heads),
+        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_beside_others),
+        cmocka_unit_test(test_non_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

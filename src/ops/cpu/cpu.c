@@ -212,7 +212,7 @@ static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t t
         t.panel_bytes = panel_bytes;
         layout_acts(a, c->row_max, c->head_col_max, &t.head_acts);
         t.k_row = pn__arena_take(a, c->dim_max, sizeof(float));
-        t.scores = pn__arena_take(a, PN_ATT_QUERIES * PN_GROUP_TOKENS, sizeof(float));
+        t.scores = pn__arena_take(a, (PN_ATT_QUERIES + 1) * PN_GROUP_TOKENS, sizeof(float));
         t.group_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
         t.merged_v = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));
         t.turned_q = pn__arena_take(a, (uint64_t)PN_ATT_QUERIES * c->dim_max, sizeof(float));

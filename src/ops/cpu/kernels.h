@@ -95,7 +95,7 @@ struct pn_thread_scratch {
     uint64_t panel_bytes;
     struct pn_acts head_acts; /* [row_max, head_col_max] one head's rows, prepared: memory only */
     float *k_row;             /* [dim_max] one K or V vector as floats */
-    float *scores;            /* [PN_ATT_QUERIES][PN_GROUP_TOKENS] */
+    float *scores;            /* [PN_ATT_QUERIES + 1][PN_GROUP_TOKENS] */
     float *group_v;           /* [PN_ATT_QUERIES][dim_max] a group's sum of p * v */
     float *merged_v;          /* [PN_ATT_QUERIES][dim_max] the same over all groups so far */
     float *turned_q;          /* [PN_ATT_QUERIES][dim_max] rotated, for Q4 pages */
@@ -109,7 +109,7 @@ struct pn_thread_scratch {
 
 #define PN_GROUP_TOKENS (PN_GROUP_PAGES * PN_PAGE_TOKENS)
 /* Query vectors that share one walk over K and V. */
-#define PN_ATT_QUERIES 32
+#define PN_ATT_QUERIES 64
 
 /* Some rows of one sequence and some of the query heads of one KV head. */
 struct pn_att_tile {

@@ -218,6 +218,17 @@ INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
     return (struct d8){_mm512_div_pd(a.v, b.v)};
 }
 
+/* a * b + c, rounded once. */
+INLINE struct d8 d8_fma(struct d8 a, struct d8 b, struct d8 c) {
+    return (struct d8){_mm512_fmadd_pd(a.v, b.v, c.v)};
+}
+
+/* Bit j: the bits of lane j, plus `add`, have none of `mask`. */
+INLINE uint32_t d8_none_of(struct d8 x, int64_t add, int64_t mask) {
+    __m512i bits = _mm512_add_epi64(_mm512_castpd_si512(x.v), _mm512_set1_epi64(add));
+    return _mm512_testn_epi64_mask(bits, _mm512_set1_epi64(mask));
+}
+
 /* a > b ? a : b, by lanes: b where one is a NaN. */
 INLINE struct d8 d8_max(struct d8 a, struct d8 b) {
     return (struct d8){_mm512_max_pd(a.v, b.v)};
@@ -483,6 +494,24 @@ INLINE struct d8 d8_mul(struct d8 a, struct d8 b) {
 
 INLINE struct d8 d8_div(struct d8 a, struct d8 b) {
     return (struct d8){{_mm256_div_pd(a.v[0], b.v[0]), _mm256_div_pd(a.v[1], b.v[1])}};
+}
+
+/* a * b + c, rounded once. */
+INLINE struct d8 d8_fma(struct d8 a, struct d8 b, struct d8 c) {
+    return (struct d8){
+        {_mm256_fmadd_pd(a.v[0], b.v[0], c.v[0]), _mm256_fmadd_pd(a.v[1], b.v[1], c.v[1])}};
+}
+
+/* Bit j: the bits of lane j, plus `add`, have none of `mask`. */
+INLINE uint32_t d8_none_of(struct d8 x, int64_t add, int64_t mask) {
+    int none[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i bits = _mm256_add_epi64(_mm256_castpd_si256(x.v[i]), _mm256_set1_epi64x(add));
+        bits = _mm256_and_si256(bits, _mm256_set1_epi64x(mask));
+        bits = _mm256_cmpeq_epi64(bits, _mm256_setzero_si256());
+        none[i] = _mm256_movemask_pd(_mm256_castsi256_pd(bits));
+    }
+    return (uint32_t)(none[0] | none[1] << 4);
 }
 
 /* a > b ? a : b, by lanes: b where one is a NaN. */

@@ -17,7 +17,7 @@
 #define KEYS 32
 #define V_CHUNK 64
 #define QUERIES 4
-#define EXP_N 16
+#define EXP_N 8
 #else
 #define KEYS 16
 #define V_CHUNK 32
@@ -48,9 +48,10 @@ struct walk {
 };
 
 /* A query's score at place t of the group: sixteen positions of all queries lie together, as rows
- * of a group's length would share a set of the first-level cache. */
+ * of a group's length would share a set of the first-level cache; sixteen floats between them, so
+ * that a query's don't share one either. */
 INLINE float *score_at(const struct walk *w, uint32_t query, uint32_t t) {
-    return w->scratch->scores + t / 16 * (16 * PN_ATT_QUERIES) + query * 16 + t % 16;
+    return w->scratch->scores + t / 16 * (16 * PN_ATT_QUERIES + 16) + query * 16 + t % 16;
 }
 
 INLINE uint32_t min_u32(uint32_t a, uint32_t b) {
@@ -92,7 +93,8 @@ INLINE struct part part_at(const struct walk *w, uint32_t i) {
 /* Elements [from, to) of KEYS positions and of all queries, zeros up to a multiple of sixteen. */
 struct keys {
     PN_ALIGNED(64) float k[K_CHUNK * KEYS];
-    PN_ALIGNED(64) float q[PN_ATT_QUERIES][K_CHUNK];
+    PN_ALIGNED(64) float q[PN_ATT_QUERIES * K_CHUNK];
+    size_t q_stride;
     struct w16 sums[PN_ATT_QUERIES][8]
                    [2 * KEY_REGS]; /* lanes of heads longer than K_CHUNK, carried on */
     uint32_t from;
@@ -103,7 +105,8 @@ struct keys {
 INLINE void score_lanes(const struct keys *x, uint32_t j, uint32_t query, uint32_t query_n,
                         struct w16 f[QUERIES][2 * KEY_REGS]) {
     const float *k = x->k + j * KEYS;
-    const float *q = x->q[query] + j;
+    const size_t q_stride = x->q_stride;
+    const float *q = x->q + query * q_stride + j;
     uint32_t n = (x->to - x->from + 15) / 16;
 #pragma GCC unroll 1
     for (; n > 0; n--, k += 16 * KEYS, q += 16) {
@@ -113,8 +116,8 @@ INLINE void score_lanes(const struct keys *x, uint32_t j, uint32_t query, uint32
             y[i] = w16_load(k + i / KEY_REGS * (8 * KEYS) + i % KEY_REGS * 16);
 #pragma GCC unroll 4
         for (uint32_t m = 0; m < query_n; m++) {
-            struct w16 q0 = w16_set(q[m * K_CHUNK]);
-            struct w16 q8 = w16_set(q[m * K_CHUNK + 8]);
+            struct w16 q0 = w16_set(q[m * q_stride]);
+            struct w16 q8 = w16_set(q[m * q_stride + 8]);
 #pragma GCC unroll 2
             for (uint32_t i = 0; i < KEY_REGS; i++) {
                 f[m][i] = w16_fma(q0, y[i], f[m][i]);
@@ -190,11 +193,12 @@ INLINE void store_some(float *p, struct w16 x, uint32_t n) {
 }
 
 static void copy_queries(const struct walk *w, struct keys *x, bool turned) {
+    x->q_stride = (x->to - x->from + 15) / 16 * 16;
     for (uint32_t m = 0; m < w->query_n; m++) {
         const float *q = w->q[m];
         if (turned) q = w->scratch->turned_q + (uint64_t)m * w->tile->shape->k_dim;
         for (uint32_t i = x->from; i < x->to; i += 16)
-            w16_store(x->q[m] + (i - x->from), load_some(q + i, x->to - i));
+            w16_store(x->q + m * x->q_stride + (i - x->from), load_some(q + i, x->to - i));
     }
 }
 
@@ -222,12 +226,14 @@ static void score(const struct walk *w, uint32_t from, struct span all) {
 /* pn__exp of math.h step by step, for scores less their maximum: at most 0, or NaN. So what is done
  * there above 700 is not needed, nor is the zero below -700: as a float e^-700 is one. EXP_N values
  * go side by side, since one alone would wait for itself. */
-INLINE void exp_of(const struct d8 x[EXP_N], struct d8 e[EXP_N]) {
+static __attribute__((noinline)) void exp_by_steps(struct w16 s[EXP_N / 2]) {
     static const double terms[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                                    1.0 / 720,     1.0 / 120,    1.0 / 24,    1.0 / 6,
                                    0.5,           1.0,          1.0};
     const struct d8 magic = d8_set(6755399441055744.0);
-    struct d8 shifted[EXP_N], r[EXP_N];
+    struct d8 x[EXP_N], shifted[EXP_N], r[EXP_N], e[EXP_N];
+    for (int i = 0; i < EXP_N / 2; i++)
+        w16_to_d8(s[i], x + 2 * i);
 #pragma GCC unroll 16
     for (int i = 0; i < EXP_N; i++) {
         struct d8 in = d8_max(d8_set(-700.0), x[i]); /* a NaN stays */
@@ -248,6 +254,54 @@ INLINE void exp_of(const struct d8 x[EXP_N], struct d8 e[EXP_N]) {
 #pragma GCC unroll 16
     for (int i = 0; i < EXP_N; i++)
         e[i] = d8_mul(e[i], d8_two_to(shifted[i]));
+    for (int i = 0; i < EXP_N / 2; i++)
+        s[i] = w16_of_d8(e + 2 * i);
+}
+
+/* The same bits by half the work. A polynomial of degree 8 with fused multiply-adds stays within
+ * 2^14 last places of what the steps of math.h give in double (6,497 is the most over all floats
+ * from -88 to 0), and so rounds to the same float, unless it stands as near as that to the middle
+ * between two floats: one value in some sixteen thousand. Then, and where floats are subnormal,
+ * the steps decide. */
+INLINE void exp_of(struct w16 s[EXP_N / 2]) {
+    static const double terms[] = {
+        0x1.a1a81b762ffbep-13, 0x1.6c18b33699ce5p-10, 0x1.111082af9b531p-7, 0x1.5555540513aadp-5,
+        0x1.555555a081624p-3,  0x1.0000000087f2bp-1,  0x1.ffffffffd563dp-1, 0x1.ffffffffff7a3p-1,
+    };
+    enum { NEAR = 1 << 14, HALF = 1 << 28 };
+    const struct d8 magic = d8_set(6755399441055744.0);
+    struct d8 x[EXP_N], shifted[EXP_N], e[EXP_N];
+    uint32_t open = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < EXP_N / 2; i++) {
+        open |= w16_less(s[i], w16_set(-87.0f));
+        w16_to_d8(s[i], x + 2 * i);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < EXP_N; i++) {
+        shifted[i] = d8_fma(x[i], d8_set(1.4426950408889634), magic);
+        x[i] = d8_fma(d8_sub(shifted[i], magic), d8_set(-0.6931471805599453), x[i]);
+        e[i] = d8_set(0x1.9eda96dd6fcfap-16);
+    }
+#pragma GCC unroll 1
+    for (int k = 0; k < 8; k++) {
+        struct d8 term = d8_set(terms[k]);
+#pragma GCC unroll 16
+        for (int i = 0; i < EXP_N; i++)
+            e[i] = d8_fma(e[i], x[i], term);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < EXP_N; i++) {
+        e[i] = d8_mul(e[i], d8_two_to(shifted[i]));
+        open |= d8_none_of(e[i], HALF + NEAR, 2 * HALF - 2 * NEAR);
+    }
+    if (__builtin_expect(open != 0, 0)) {
+        exp_by_steps(s);
+        return;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < EXP_N / 2; i++)
+        s[i] = w16_of_d8(e + 2 * i);
 }
 
 /* Of sixteen values for positions t … t + 15 those inside the span, else `other`. */
@@ -265,21 +319,20 @@ static void soften(struct walk *w, uint32_t i, struct span local) {
     const struct w16 top = w16_set(w->max[i]);
     struct w16 sum = w16_set(0);
     for (uint32_t t = start; t <= local.hi; t += 16 * EXP_N / 2) {
-        struct d8 x[EXP_N];
+        struct w16 p[EXP_N / 2];
         /* Behind the span the last sixteen are done again. */
 #pragma GCC unroll 8
         for (uint32_t k = 0; k < EXP_N / 2; k++) {
             uint32_t at = min_u32(t + 16 * k, local.hi & ~15u);
-            w16_to_d8(w16_sub(w16_load(score_at(w, i, at)), top), x + 2 * k);
+            p[k] = w16_sub(w16_load(score_at(w, i, at)), top);
         }
-        exp_of(x, x);
+        exp_of(p);
 #pragma GCC unroll 8
         for (uint32_t k = 0; k < EXP_N / 2; k++) {
             uint32_t at = t + 16 * k;
             if (at > local.hi) break;
-            struct w16 p = w16_of_d8(x + 2 * k);
-            w16_store(score_at(w, i, at), p);
-            sum = w16_add(sum, inside(local, at, p, 0.0f)); /* + 0 changes no sum of these */
+            w16_store(score_at(w, i, at), p[k]);
+            sum = w16_add(sum, inside(local, at, p[k], 0.0f)); /* + 0 changes no sum of these */
         }
     }
     w->sum[i] = w16_sum(sum);
