@@ -15,7 +15,10 @@ endef
 
 .DEFAULT_GOAL := build
 .PHONY: build demo check dev asan tsan tsan-mem fuzz bench bench-mem bench-chat install format \
-	tidy clean
+	tidy clean help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z].*:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the program, at build/release/pannier
 	@scripts/deps.sh build
@@ -70,7 +73,7 @@ install: ## program, libraries, headers and pkg-config files under PREFIX (and D
 	$(call BUILD,release,-DCMAKE_INSTALL_PREFIX=$(PREFIX))
 	cmake --install build/release
 
-format:
+format: ## clang-format over all C files
 	scripts/check_format.py --fix
 
 tidy: ## the linters alone
@@ -81,5 +84,5 @@ tidy: ## the linters alone
 	scripts/check_format.py
 	scripts/clang_tidy.py build/check
 
-clean:
+clean: ## no build folder
 	rm -rf build
