@@ -31,6 +31,7 @@ demo: ## a small model answers a question; MODEL=FILE: that model
 
 check: ## every test, and the fast ones once more under the sanitizers
 	@scripts/deps.sh build check
+	@scripts/python_gguf.sh build/python
 	$(TSAN_MEM)
 	$(call BUILD,asan)
 	cd build/asan && $(CTEST) -L fast

@@ -18,6 +18,8 @@ build | libutf8proc-dev   | pkg-config --exists libutf8proc
 build | libjansson-dev    | pkg-config --exists jansson
 build | libedit-dev       | pkg-config --exists libedit
 check | python3           | command -v python3
+check | python3-numpy     | python3 -c "import numpy" || /usr/bin/python3 -c "import numpy"
+check | python3-pip       | python3 -m pip --version
 check | binutils          | command -v objdump
 check | libcmocka-dev     | pkg-config --exists cmocka
 check | clang-format      | command -v clang-format

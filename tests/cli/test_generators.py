@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """bench/make_moe.py and bench/slice_experts.py: their files are what they say, and run.
 
-    test_generators.py PROGRAM MODELS BENCH
+    test_generators.py PROGRAM MODELS BENCH PACKAGES
 
-MODELS is tests/data/models. Skipped (77) where the packages numpy and gguf aren't installed.
+MODELS is tests/data/models, PACKAGES a folder in which the package gguf may be. The scripts run on
+this Python or the system's, whichever has the packages numpy and gguf. Skipped (77) where none has.
 """
 
 import array
@@ -15,12 +16,18 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, MODELS, BENCH = (os.path.abspath(a) for a in sys.argv[1:4])
-del sys.argv[1:4]
+PROGRAM, MODELS, BENCH, PACKAGES = (os.path.abspath(a) for a in sys.argv[1:5])
+del sys.argv[1:5]
+PYTHON = None
+VERSIONS = """
+import importlib.metadata, gguf, numpy
+print(numpy.__version__, importlib.metadata.version("gguf"))
+"""
 
 
 def run(*args):
     env = {k: v for k, v in os.environ.items() if not k.startswith("PN_")}
+    env["PYTHONPATH"] = os.pathsep.join([PACKAGES, env.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     with tempfile.TemporaryDirectory() as state:
         env["XDG_STATE_HOME"] = state
         done = subprocess.run(args, capture_output=True, env=env, timeout=120)
@@ -30,7 +37,7 @@ def run(*args):
 
 
 def script(name, *args):
-    return run(sys.executable, os.path.join(BENCH, name), *args)
+    return run(PYTHON, os.path.join(BENCH, name), *args)
 
 
 class Generators(unittest.TestCase):
@@ -91,10 +98,15 @@ class Generators(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        import gguf  # noqa: F401
-        import numpy  # noqa: F401
-    except ImportError as missing:
-        print(f"skipped: the Python package {missing.name} isn't installed")
+    for PYTHON in dict.fromkeys((sys.executable, "/usr/bin/python3")):
+        try:
+            numpy, gguf = run(PYTHON, "-c", VERSIONS).decode().split()
+        except (AssertionError, OSError) as error:
+            print(f"{PYTHON}: {str(error).strip().splitlines()[-1]}")
+            continue
+        print(f"{PYTHON}: numpy {numpy}, gguf {gguf}")
+        break
+    else:
+        print("skipped: no Python with the packages numpy and gguf (scripts/python_gguf.sh)")
         sys.exit(77)
     unittest.main()
