@@ -19,9 +19,10 @@ target_compile_options(pn_flags INTERFACE
     -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef
     -Wcast-qual -ffp-contract=off -fno-math-errno $<$<BOOL:${PN_WERROR}>:-Werror>)
 if(PN_SANITIZE)
+    # Asserts are on whatever the build type: cmake's own Release has NDEBUG.
     # Instrumented code hides from gcc what it needs for these two warnings; plain builds give them.
     target_compile_options(pn_flags INTERFACE -fsanitize=${PN_SANITIZE} -fno-omit-frame-pointer
-        -fno-sanitize-recover=all
+        -fno-sanitize-recover=all -UNDEBUG
         $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>
         $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     target_link_options(pn_flags INTERFACE -fsanitize=${PN_SANITIZE})
