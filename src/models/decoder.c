@@ -26,6 +26,19 @@ int pn__bind_attention(struct pn_model *m, uint32_t layer_i, const struct pn_bin
     return rc;
 }
 
+int pn__bind_qkv_bias(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
+                      bool optional, struct pn_detail *d) {
+    const struct pn_hparams *h = &m->h;
+    struct pn_layer *l = &m->layers[layer_i];
+    uint64_t q_n = (uint64_t)h->head_n * h->k_dim;
+    uint64_t k_n = (uint64_t)h->kv_head_n * h->k_dim;
+    uint64_t v_n = (uint64_t)h->kv_head_n * h->v_dim;
+    int rc = pn__bind_vector(b, layer_i, "attn_q.bias", q_n, optional, d, &l->q_bias);
+    if (rc == 0) rc = pn__bind_vector(b, layer_i, "attn_k.bias", k_n, optional, d, &l->k_bias);
+    if (rc == 0) rc = pn__bind_vector(b, layer_i, "attn_v.bias", v_n, optional, d, &l->v_bias);
+    return rc;
+}
+
 int pn__bind_ffn(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                  struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;

@@ -33,13 +33,8 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
                       struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;
     struct pn_layer *l = &m->layers[i];
-    uint32_t q_n = h->head_n * h->k_dim;
-    uint64_t k_n = (uint64_t)h->kv_head_n * h->k_dim;
-    uint64_t v_n = (uint64_t)h->kv_head_n * h->v_dim;
-    int rc = pn__bind_attention(m, i, b, q_n, d);
-    if (rc == 0) rc = pn__bind_vector(b, i, "attn_q.bias", q_n, false, d, &l->q_bias);
-    if (rc == 0) rc = pn__bind_vector(b, i, "attn_k.bias", k_n, false, d, &l->k_bias);
-    if (rc == 0) rc = pn__bind_vector(b, i, "attn_v.bias", v_n, false, d, &l->v_bias);
+    int rc = pn__bind_attention(m, i, b, h->head_n * h->k_dim, d);
+    if (rc == 0) rc = pn__bind_qkv_bias(m, i, b, false, d);
     if (rc == 0) rc = pn__bind_vector(b, i, "attn_output.bias", h->embd, false, d, &l->o_bias);
     if (rc == 0) rc = pn__bind_vector(b, i, "attn_sinks.weight", h->head_n, false, d, &l->sinks);
     if (rc == 0) {

@@ -12,17 +12,8 @@ static int bind_layer(struct pn_model *m, uint32_t i, const struct pn_binder *b,
                       struct pn_detail *d) {
     const struct pn_hparams *h = &m->h;
     struct pn_layer *l = &m->layers[i];
-    uint32_t q_rows = h->head_n * h->k_dim;
-    int rc = pn__bind_attention(m, i, b, q_rows, d);
-    if (rc == 0) rc = pn__bind_vector(b, i, "attn_q.bias", q_rows, true, d, &l->q_bias);
-    if (rc == 0) {
-        rc = pn__bind_vector(b, i, "attn_k.bias", (uint64_t)h->kv_head_n * h->k_dim, true, d,
-                             &l->k_bias);
-    }
-    if (rc == 0) {
-        rc = pn__bind_vector(b, i, "attn_v.bias", (uint64_t)h->kv_head_n * h->v_dim, true, d,
-                             &l->v_bias);
-    }
+    int rc = pn__bind_attention(m, i, b, h->head_n * h->k_dim, d);
+    if (rc == 0) rc = pn__bind_qkv_bias(m, i, b, true, d);
     if (rc == 0) rc = pn__bind_vector(b, i, "attn_output.bias", h->embd, true, d, &l->o_bias);
     if (rc == 0) rc = pn__bind_vector(b, i, "ffn_norm.weight", h->embd, false, d, &l->ffn_norm);
     if (rc == 0) rc = pn__bind_ffn(m, i, b, d);

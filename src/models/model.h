@@ -277,6 +277,9 @@ int pn__bind_vector(const struct pn_binder *b, uint32_t layer_i, const char *suf
 /* q, k, v, o, their norms and biases; gate, up, down. For blocks as llama's. */
 int pn__bind_attention(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                        uint32_t q_rows, struct pn_detail *d) PN_MUST_CHECK;
+/* The biases of q (head_n * k_dim), k and v. */
+int pn__bind_qkv_bias(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
+                      bool optional, struct pn_detail *d) PN_MUST_CHECK;
 /* Of a dense layer, or the layer's experts with their router. */
 int pn__bind_ffn(struct pn_model *m, uint32_t layer_i, const struct pn_binder *b,
                  struct pn_detail *d) PN_MUST_CHECK;
