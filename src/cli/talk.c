@@ -78,6 +78,13 @@ static int chat_line(struct pn_conversation *c, bool edited, const char *line, s
     return pn__conversation_say(c, line, len, d);
 }
 
+/* The next line, as pn__lines_next; a terminal's cursor is left at the start of one. */
+static int next_line(struct pn_lines *lines, const char **line, size_t *len, struct pn_detail *d) {
+    int got = pn__lines_next(lines, line, len, d);
+    if (pn__lines_edited(lines) && got != PN_LINE_TEXT) fputc('\n', stderr);
+    return got;
+}
+
 int pn__talk_chat(struct pn_conversation *c, struct pn_lines *lines, struct pn_detail *d) {
     bool edited = pn__lines_edited(lines);
     bool ended = false;
@@ -85,8 +92,7 @@ int pn__talk_chat(struct pn_conversation *c, struct pn_lines *lines, struct pn_d
     while (rc == 0 && !ended) {
         const char *line;
         size_t len;
-        int got = pn__lines_next(lines, &line, &len, d);
-        if (edited && got != PN_LINE_TEXT) fputc('\n', stderr);
+        int got = next_line(lines, &line, &len, d);
         if (got < 0) rc = got;
         if (got == PN_LINE_END) break;
         if (got != PN_LINE_TEXT || len == 0) continue;
@@ -123,13 +129,11 @@ int pn__talk_raw(struct pn_answer *a, const char *text, size_t len, struct pn_de
 }
 
 int pn__talk_raw_lines(struct pn_answer *a, struct pn_lines *lines, struct pn_detail *d) {
-    bool edited = pn__lines_edited(lines);
     int rc = 0;
     while (rc == 0) {
         const char *line;
         size_t len;
-        int got = pn__lines_next(lines, &line, &len, d);
-        if (edited && got != PN_LINE_TEXT) fputc('\n', stderr);
+        int got = next_line(lines, &line, &len, d);
         if (got < 0) rc = got;
         if (got == PN_LINE_END) break;
         if (got == PN_LINE_TEXT && len > 0) rc = pn__talk_raw(a, line, len, d);

@@ -37,15 +37,21 @@ FILTER(abs) {
     return 0;
 }
 
-/* Python's float(text): blanks around, no hexadecimal. */
-static bool text_float(const struct pn_jstr *s, double *out) {
-    char text[128];
+/* What stands between blanks, as a C string; false when that is nothing, too long for a number, or
+ * has a NUL or one of `never` in it. */
+static bool bare(const struct pn_jstr *s, const char *never, char text[128]) {
     size_t from = pn__j_space_len(s->p, 0, s->n);
     size_t to = s->n - pn__j_rspace_len(s->p, from, s->n);
-    if (to - from == 0 || to - from >= sizeof text) return false;
+    if (to - from == 0 || to - from >= 128) return false;
     memcpy(text, s->p + from, to - from);
     text[to - from] = 0;
-    if (strlen(text) != to - from || strpbrk(text, "xXpP() \t\n")) return false;
+    return strlen(text) == to - from && !strpbrk(text, never);
+}
+
+/* Python's float(text): no hexadecimal. */
+static bool text_float(const struct pn_jstr *s, double *out) {
+    char text[128];
+    if (!bare(s, "xXpP() \t\n", text)) return false;
     char *end;
     *out = strtod(text, &end);
     return *end == 0;
@@ -53,12 +59,7 @@ static bool text_float(const struct pn_jstr *s, double *out) {
 
 static bool text_int(const struct pn_jstr *s, int64_t base, int64_t *out) {
     char text[128];
-    size_t from = pn__j_space_len(s->p, 0, s->n);
-    size_t to = s->n - pn__j_rspace_len(s->p, from, s->n);
-    if (to - from == 0 || to - from >= sizeof text) return false;
-    memcpy(text, s->p + from, to - from);
-    text[to - from] = 0;
-    if (strlen(text) != to - from || strpbrk(text, " \t\n")) return false;
+    if (!bare(s, " \t\n", text)) return false;
     char *at = text + (text[0] == '-' || text[0] == '+');
     bool prefixed = at[0] == '0' && at[1] && strchr("xXoObB", at[1]) && (at[1] | 0x20) != 'x';
     if (prefixed && ((at[1] | 0x20) == 'o' ? base == 8 : base == 2)) at[1] = '0';

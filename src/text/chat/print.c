@@ -73,7 +73,7 @@ static bool is_hidden(uint32_t cp) {
 }
 
 /* The escape of a character inside a repr, or "" when it stands for itself. */
-static void repr_escape(uint32_t cp, char quote, char out[16]) {
+static void repr_escape(uint32_t cp, int quote, char out[16]) {
     const char *simple = cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : cp == '\t' ? "\\t" : NULL;
     out[0] = 0;
     if (simple)
@@ -84,23 +84,30 @@ static void repr_escape(uint32_t cp, char quote, char out[16]) {
         snprintf(out, 16, cp < 0x100 ? "\\x%02x" : "\\u%04x", cp);
 }
 
-static int put_quoted(struct pn_jctx *c, struct pn_jbuf *b, const struct pn_jstr *s) {
-    bool single = memchr(s->p, '\'', s->n) != NULL;
-    char quote = single && !memchr(s->p, '"', s->n) ? '"' : '\'';
-    char escape[16];
+/* s with what `escape` has another way for written that way. `how` is escape's own. */
+static int put_escaped(struct pn_jctx *c, struct pn_jbuf *b, const struct pn_jstr *s,
+                       void (*escape)(uint32_t cp, int how, char out[16]), int how) {
+    char escaped[16];
     size_t from = 0;
-    int rc = pn__jbuf_put(c, b, &quote, 1, NULL, s->n ? pn__j_by_at(s, 0) : s->one);
+    int rc = 0;
     for (size_t at = 0; rc == 0 && at < s->n;) {
         struct pn_utf8_char ch = pn__text_char(s->p + at, s->n - at);
-        repr_escape(ch.cp, quote, escape);
-        if (escape[0]) {
+        escape(ch.cp, how, escaped);
+        if (escaped[0]) {
             rc = pn__jbuf_put_part(c, b, s, from, at);
-            if (rc == 0) rc = put(c, b, escape, pn__j_by_at(s, at));
+            if (rc == 0) rc = put(c, b, escaped, pn__j_by_at(s, at));
             from = at + ch.len;
         }
         at += ch.len;
     }
-    if (rc == 0) rc = pn__jbuf_put_part(c, b, s, from, s->n);
+    return rc ? rc : pn__jbuf_put_part(c, b, s, from, s->n);
+}
+
+static int put_quoted(struct pn_jctx *c, struct pn_jbuf *b, const struct pn_jstr *s) {
+    bool single = memchr(s->p, '\'', s->n) != NULL;
+    char quote = single && !memchr(s->p, '"', s->n) ? '"' : '\'';
+    int rc = pn__jbuf_put(c, b, &quote, 1, NULL, s->n ? pn__j_by_at(s, 0) : s->one);
+    if (rc == 0) rc = put_escaped(c, b, s, repr_escape, quote);
     if (rc == 0) rc = pn__jbuf_put(c, b, &quote, 1, NULL, s->n ? pn__j_by_at(s, s->n - 1) : s->one);
     return rc;
 }
@@ -199,7 +206,7 @@ int pn__j_to_str(struct pn_jctx *c, const struct pn_jval *v, struct pn_jval *out
 
 /* ---- json.dumps ---- */
 
-static void json_escape(uint32_t cp, bool ascii, char out[16]) {
+static void json_escape(uint32_t cp, int ascii, char out[16]) {
     static const char plain[] = "\"\\\n\r\t\f\b";
     static const char names[] = "\"\\nrtfb";
     const char *at = cp && cp < 0x80 ? strchr(plain, (char)cp) : NULL;
@@ -214,20 +221,8 @@ static void json_escape(uint32_t cp, bool ascii, char out[16]) {
 
 static int put_json_text(struct pn_jctx *c, struct pn_jbuf *b, const struct pn_jstr *s,
                          bool ascii) {
-    char escape[16];
-    size_t from = 0;
     int rc = put(c, b, "\"", s->n ? pn__j_by_at(s, 0) : s->one);
-    for (size_t at = 0; rc == 0 && at < s->n;) {
-        struct pn_utf8_char ch = pn__text_char(s->p + at, s->n - at);
-        json_escape(ch.cp, ascii, escape);
-        if (escape[0]) {
-            rc = pn__jbuf_put_part(c, b, s, from, at);
-            if (rc == 0) rc = put(c, b, escape, pn__j_by_at(s, at));
-            from = at + ch.len;
-        }
-        at += ch.len;
-    }
-    if (rc == 0) rc = pn__jbuf_put_part(c, b, s, from, s->n);
+    if (rc == 0) rc = put_escaped(c, b, s, json_escape, ascii);
     return rc ? rc : put(c, b, "\"", s->n ? pn__j_by_at(s, s->n - 1) : s->one);
 }
 
