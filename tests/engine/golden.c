@@ -189,6 +189,16 @@ double row_kl(const float *p, const float *q, uint32_t n) {
     return kl;
 }
 
+double row_off(const double *want, const float *got, uint32_t n) {
+    double largest = 0.0;
+    double off = 0.0;
+    for (uint32_t c = 0; c < n; c++) {
+        largest = fmax(largest, fabs(want[c]));
+        off = fmax(off, fabs(want[c] - (double)got[c]));
+    }
+    return off / largest;
+}
+
 uint32_t row_argmax(const float *row, uint32_t n) {
     uint32_t best = 0;
     for (uint32_t i = 1; i < n; i++) {

@@ -64,6 +64,8 @@ void run_free(struct run_result *r);
 
 /* KL(p || q) of two rows of logits, in nats. */
 double row_kl(const float *p, const float *q, uint32_t n);
+/* The largest difference, as a share of the row's largest value. */
+double row_off(const double *want, const float *got, uint32_t n);
 uint32_t row_argmax(const float *row, uint32_t n);
 
 /* `n` ids spread over the vocabulary above the control tokens, the same for each seed. */

@@ -340,13 +340,7 @@ static void toy_forward(struct toy *t, const struct variant *v, const struct ids
 static double off_by(const struct toy *t, const float *rows) {
     double worst = 0.0;
     for (uint32_t i = 0; i < T_N; i++) {
-        double largest = 0.0;
-        double off = 0.0;
-        for (uint32_t c = 0; c < VOCAB; c++) {
-            largest = fmax(largest, fabs(t->logits[i][c]));
-            off = fmax(off, fabs(t->logits[i][c] - (double)rows[i * VOCAB + c]));
-        }
-        worst = fmax(worst, off / largest);
+        worst = fmax(worst, row_off(t->logits[i], rows + i * VOCAB, VOCAB));
     }
     return worst;
 }

@@ -202,13 +202,7 @@ static void toy_forward(struct toy *t, const struct ids *ids, uint32_t window) {
 static double off_by(const struct toy *t, const float *rows, uint32_t from) {
     double worst = 0.0;
     for (uint32_t i = from; i < t->n; i++) {
-        double largest = 0.0;
-        double off = 0.0;
-        for (uint32_t c = 0; c < VOCAB; c++) {
-            largest = fmax(largest, fabs(t->logits[i][c]));
-            off = fmax(off, fabs(t->logits[i][c] - (double)rows[i * VOCAB + c]));
-        }
-        worst = fmax(worst, off / largest);
+        worst = fmax(worst, row_off(t->logits[i], rows + i * VOCAB, VOCAB));
     }
     return worst;
 }
