@@ -487,6 +487,10 @@ static void check_cache(struct cache *c) {
     float *got = reference_run(run_last, &l, n);
     check_rows(c, c->pos_n - l.row_n, l.row_n, got);
     same_everywhere(run_last, &l, got, n);
+    /* And alone, as decoding has it. */
+    uint64_t before = (uint64_t)(l.row_n - 1) * c->q_head_n * c->shape.v_dim;
+    l.row_n = 1;
+    same_everywhere(run_last, &l, got + before, n - before);
     guarded_free(got);
 }
 
@@ -647,8 +651,11 @@ static void test_shapes(void **state) {
             backend_close(&b);
             struct last_rows l = {&c, 37};
             uint64_t n = (uint64_t)l.row_n * per_kv * c.shape.v_dim;
+            uint64_t row_n = (uint64_t)per_kv * c.shape.v_dim;
             float *got = reference_run(run_last, &l, n);
             same_everywhere(run_last, &l, got, n);
+            l.row_n = 1;
+            same_everywhere(run_last, &l, got + (n - row_n), row_n);
             guarded_free(got);
             cache_free(&c);
         }

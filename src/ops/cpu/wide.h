@@ -96,6 +96,31 @@ INLINE __m128 w16_quarter(struct w16 x) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
+/* Of four: lane j takes j + 8, then j + 4; what is left of them stands one behind the other. */
+INLINE struct w16 w16_quarters(const struct w16 x[4]) {
+    __m512 a = _mm512_add_ps(_mm512_shuffle_f32x4(x[0].v, x[1].v, 0x44),
+                             _mm512_shuffle_f32x4(x[0].v, x[1].v, 0xee));
+    __m512 b = _mm512_add_ps(_mm512_shuffle_f32x4(x[2].v, x[3].v, 0x44),
+                             _mm512_shuffle_f32x4(x[2].v, x[3].v, 0xee));
+    return (struct w16){
+        _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd))};
+}
+
+/* Of each quarter of four: lane j takes j + 2, then j + 1. Quarter i of the result is what is left
+ * of the quarters i of all four. */
+INLINE struct w16 w16_ones(const struct w16 x[4]) {
+    __m512d d[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        d[i] = _mm512_castps_pd(x[i].v);
+    __m512 a = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(d[0], d[1])),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(d[0], d[1])));
+    __m512 b = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(d[2], d[3])),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(d[2], d[3])));
+    return (struct w16){
+        _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd))};
+}
+
 /* By lanes, the greater one of `max`, bits of absolute values, and x's: these are ordered as the
  * values are, NaN on top. */
 INLINE __m512i w16_max_bits(__m512i max, struct w16 x) {
@@ -338,6 +363,38 @@ INLINE struct w16 w16_turn(struct w16 x, struct w16 by) {
 INLINE __m128 w16_quarter(struct w16 x) {
     __m256 half = _mm256_add_ps(x.v[0], x.v[1]);
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+/* Of four: lane j takes j + 8, then j + 4; what is left of them stands one behind the other. */
+INLINE struct w16 w16_quarters(const struct w16 x[4]) {
+    struct w16 out;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m256 a = _mm256_add_ps(x[2 * i].v[0], x[2 * i].v[1]);
+        __m256 b = _mm256_add_ps(x[2 * i + 1].v[0], x[2 * i + 1].v[1]);
+        out.v[i] =
+            _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    }
+    return out;
+}
+
+/* Of each quarter of four: lane j takes j + 2, then j + 1. Quarter i of the result is what is left
+ * of the quarters i of all four. */
+INLINE struct w16 w16_ones(const struct w16 x[4]) {
+    struct w16 out;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m256d d[4];
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            d[k] = _mm256_castps_pd(x[k].v[i]);
+        __m256 a = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(d[0], d[1])),
+                                 _mm256_castpd_ps(_mm256_unpackhi_pd(d[0], d[1])));
+        __m256 b = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(d[2], d[3])),
+                                 _mm256_castpd_ps(_mm256_unpackhi_pd(d[2], d[3])));
+        out.v[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+    }
+    return out;
 }
 
 /* By lanes (two sixteenths each), the greater one of `max`, bits of absolute values, and x's: these

@@ -5,66 +5,11 @@
  * sums are sixteen registers, added up in the reference's tree without a shuffle. For the values a
  * lane is a channel; a page of V is widened sixty-four channels at a time, positions ascend. What
  * the buffers hold of positions that a query may not see is computed for its neighbours' sake and
- * never reaches it. */
+ * never reaches it. Few queries go another way (wide_few.h). */
 #include <math.h>
 
 #include "ops/cpu/math.h"
-#include "ops/cpu/wide_page.h"
-
-/* Positions of K in the buffer, channels of V in its own, queries that share registers, and how
- * many exp go side by side: as much as the level has registers for. */
-#ifdef __AVX512F__
-#define KEYS 32
-#define V_CHUNK 64
-#define QUERIES 4
-#define EXP_N 8
-#else
-#define KEYS 16
-#define V_CHUNK 32
-#define QUERIES 2
-#define EXP_N 4
-#endif
-#define KEY_REGS (KEYS / 16)
-#define K_CHUNK 256 /* elements of K in the buffer; longer heads come in pieces */
-
-/* A query's positions: lo … hi, both included; empty when lo > hi. */
-struct span {
-    uint32_t lo;
-    uint32_t hi;
-};
-
-struct walk {
-    const struct pn_att_tile *tile;
-    const struct pn_thread_scratch *scratch;
-    uint32_t query_n;
-    struct span spans[PN_ATT_QUERIES];
-    const float *q[PN_ATT_QUERIES];
-    bool any_q4[PN_ATT_QUERIES]; /* among its positions */
-    float sum[PN_ATT_QUERIES];   /* of the group */
-    float max[PN_ATT_QUERIES];
-    float merged_sum[PN_ATT_QUERIES];
-    float merged_max[PN_ATT_QUERIES];
-    bool merged_any[PN_ATT_QUERIES];
-};
-
-/* A query's score at place t of the group: sixteen positions of all queries lie together, as rows
- * of a group's length would share a set of the first-level cache; sixteen floats between them, so
- * that a query's don't share one either. */
-INLINE float *score_at(const struct walk *w, uint32_t query, uint32_t t) {
-    return w->scratch->scores + t / 16 * (16 * PN_ATT_QUERIES + 16) + query * 16 + t % 16;
-}
-
-INLINE uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-INLINE uint32_t max_u32(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-
-INLINE struct span clip(struct span s, uint32_t from, uint32_t to) {
-    return (struct span){max_u32(s.lo, from), min_u32(s.hi, to)};
-}
+#include "ops/cpu/wide_few.h"
 
 static float *query_at(const struct pn_heads *h, const struct pn_att_tile *t, uint32_t i) {
     return h->data + (t->row_i + i / t->head_n) * h->row_stride +
@@ -167,10 +112,11 @@ INLINE void score_part(const struct walk *w, struct keys *x, uint32_t at, uint32
     }
 }
 
-static void score_parts(const struct walk *w, struct keys *x, uint32_t at) {
+static void score_parts(const struct walk *w, struct keys *x, uint32_t at, struct ahead *ahead) {
     struct part part;
     for (uint32_t q = 0; q < w->query_n; q += part.n) {
         part = part_at(w, q);
+        fetch(ahead);
         if (part.n == QUERIES)
             score_part(w, x, at, q, QUERIES);
         else if (part.n == 2)
@@ -178,18 +124,6 @@ static void score_parts(const struct walk *w, struct keys *x, uint32_t at) {
         else
             score_part(w, x, at, q, 1);
     }
-}
-
-/* n elements, at most sixteen, then zeros. */
-INLINE struct w16 load_some(const float *p, uint32_t n) {
-    return n >= 16 ? w16_load(p) : w16_load_n(p, n);
-}
-
-INLINE void store_some(float *p, struct w16 x, uint32_t n) {
-    if (n >= 16)
-        w16_store(p, x);
-    else
-        w16_store_n(p, x, n);
 }
 
 static void copy_queries(const struct walk *w, struct keys *x, bool turned) {
@@ -207,17 +141,25 @@ static void copy_queries(const struct walk *w, struct keys *x, bool turned) {
 static void score(const struct walk *w, uint32_t from, struct span all) {
     struct keys x;
     uint32_t dim = w->tile->shape->k_dim;
-    bool turned = false;
+    uint32_t part_n = (w->query_n + QUERIES - 1) / QUERIES;
+    enum { NONE, PLAIN, TURNED } copied = NONE;
     for (uint32_t pos = all.lo / KEYS * KEYS; pos <= all.hi; pos += KEYS) {
         struct rows rows = rows_of(w->tile, pos, false);
-        bool other = turned != (rows.format == PN_KV_Q4);
-        turned = rows.format == PN_KV_Q4;
+        if (few_scores(w, rows.format)) {
+            for (uint32_t i = 0; i < KEYS; i += 16)
+                score_few(w, &rows, pos + i, from, all.hi);
+            continue;
+        }
+        bool turned = rows.format == PN_KV_Q4;
+        bool other = copied != (turned ? TURNED : PLAIN);
+        struct ahead ahead = ahead_of(w, pos + KEYS, KEYS, all.hi, false, part_n);
         for (x.from = 0; x.from < dim; x.from = x.to) {
             x.to = min_u32(dim, x.from + K_CHUNK);
-            if (dim > K_CHUNK || pos <= all.lo || other) copy_queries(w, &x, turned);
+            if (dim > K_CHUNK || other) copy_queries(w, &x, turned);
             turn(&rows, pos % PN_PAGE_TOKENS, x.from, x.to, x.k, KEYS);
-            score_parts(w, &x, pos - from);
+            score_parts(w, &x, pos - from, &ahead);
         }
+        copied = turned ? TURNED : PLAIN;
     }
 }
 
@@ -437,10 +379,13 @@ INLINE void weigh_part(const struct walk *w, const struct values *v, uint32_t fr
 static void weigh(struct walk *w, uint32_t from, struct span all) {
     PN_ALIGNED(64) float buf[PN_PAGE_TOKENS * V_CHUNK];
     uint32_t dim = w->tile->shape->v_dim;
+    uint32_t step_n = (dim + V_CHUNK - 1) / V_CHUNK * ((w->query_n + QUERIES - 1) / QUERIES);
     for (uint32_t pos = all.lo / PN_PAGE_TOKENS * PN_PAGE_TOKENS; pos <= all.hi;
          pos += PN_PAGE_TOKENS) {
         struct rows rows = rows_of(w->tile, pos, true);
         struct span page = clip(all, pos, pos + PN_PAGE_TOKENS - 1);
+        struct ahead ahead =
+            ahead_of(w, pos + PN_PAGE_TOKENS, PN_PAGE_TOKENS, all.hi, true, step_n);
         float *sums = rows.format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v;
         for (uint32_t c = 0; c < dim; c += V_CHUNK) {
             struct values v = {
@@ -449,6 +394,7 @@ static void weigh(struct walk *w, uint32_t from, struct span all) {
             struct part part;
             for (uint32_t q = 0; q < w->query_n; q += part.n) {
                 part = part_at(w, q);
+                fetch(&ahead);
                 weigh_part(w, &v, from, page, part);
             }
         }
@@ -507,7 +453,10 @@ static void group(struct walk *w, uint32_t from, struct span all) {
         memset(w->scratch->group_v + (uint64_t)i * dim, 0, dim * sizeof(float));
         if (w->any_q4[i]) memset(w->scratch->group_r + (uint64_t)i * dim, 0, dim * sizeof(float));
     }
-    weigh(w, from, all);
+    if (few_values(w))
+        weigh_few(w, from, all);
+    else
+        weigh(w, from, all);
     for (uint32_t i = 0; i < w->query_n; i++) {
         struct span own = clip(w->spans[i], all.lo, all.hi);
         if (own.lo <= own.hi) merge(w, i);
