@@ -162,15 +162,15 @@ INLINE void pn__amx_panel(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
     uint64_t block_n = w->col_n / type.block_len;
     uint64_t group_bytes = block_n * type.record_bytes;
     uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
-    if (group_max > PN_PANEL_GROUPS) group_max = PN_PANEL_GROUPS;
+    if (group_max > PN_AMX_GROUPS) group_max = PN_AMX_GROUPS;
     uint32_t tile_n = (a->row_n + AMX_ROWS - 1) / AMX_ROWS;
     uint32_t shape[2] = {0};
     _Alignas(64) float f[AMX_GROUP_MAX * 2 * AMX_VALUES];
     for (uint32_t row = lo; row < hi; row += group_max * ROWS) {
         uint32_t end = hi - row < group_max * ROWS ? hi : row + group_max * ROWS;
         uint32_t group_n = (end - row + ROWS - 1) / ROWS;
-        uint32_t first[PN_PANEL_GROUPS];
-        __mmask16 ours[PN_PANEL_GROUPS];
+        uint32_t first[PN_AMX_GROUPS];
+        __mmask16 ours[PN_AMX_GROUPS];
         uint64_t turn_n = (uint64_t)((tile_n + type.tile_n - 1) / type.tile_n) *
                           ((group_n + type.group_n - 1) / type.group_n);
         struct pn_feed feed = pn__feed_after(mm, row, end, hi, turn_n * block_n);

@@ -128,29 +128,43 @@ struct block_at {
     float *f;
 };
 
-/* Sum over the runs of minimum * (sum of q). */
-INLINE __m512i min_sum(const uint8_t *pairs, const int16_t *sums, int run_n) {
-    __m256i s = _mm256_loadu_si256((const __m256i *)(const void *)sums);
-    int32_t of_two[RUN_MAX / 2];
-    if (run_n == RUN_MAX)
-        _mm256_storeu_si256((__m256i *)(void *)of_two, s);
-    else
-        _mm_storeu_si128((__m128i *)(void *)of_two,
-                         _mm256_cvtepi32_epi16(_mm256_madd_epi16(s, _mm256_set1_epi16(1))));
-    __m512i sum = _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int i = 0; i < run_n / 2; i++)
-        sum = _mm512_dpwssd_epi32(sum, _mm512_load_si512(pairs + 64 * i),
-                                  _mm512_set1_epi32(of_two[i]));
-    return sum;
+/* Input rows that are finished at a time. */
+#define FINISH_ROWS 4
+
+/* Their sums of q, for two runs each: int16 in dwords. Row r's number i is at sums_at(run_n, r, i).
+ */
+INLINE void sums_of_rows(const int16_t *sums, int run_n, int32_t out[FINISH_ROWS * RUN_MAX / 2]) {
+    const __m512i one = _mm512_set1_epi16(1);
+    __m512i a = v_load(sums), b = v_load(sums + 2 * RUN_MAX);
+    if (run_n == RUN_MAX) {
+        _mm512_store_si512(out, a);
+        _mm512_store_si512(out + RUN_MAX, b);
+    } else {
+        _mm512_store_si512(
+            out, _mm512_packs_epi32(_mm512_madd_epi16(a, one), _mm512_madd_epi16(b, one)));
+    }
 }
 
-/* Rows [lo, hi) of the tile. */
-INLINE void finish(const struct block_at *x, struct form form, uint32_t lo, uint32_t hi) {
-    __m512 wd = _mm512_load_ps(x->tail);
-    __m512 wmin = form.has_min ? _mm512_load_ps(x->tail + 64) : wd;
+INLINE uint32_t sums_at(int run_n, uint32_t r, uint32_t i) {
+    if (run_n == RUN_MAX) return r * RUN_MAX / 2 + i;
+    return r % 2 * 8 + r / 2 * 2 + i / 2 * 4 + i % 2; /* as the quarters of a register are packed */
+}
+
+/* FINISH_ROWS rows of the tile from `lo` on, of which row_n are there. */
+INLINE void finish(const struct block_at *x, struct form form, uint32_t lo, uint32_t row_n) {
+    _Alignas(64) int32_t sums[FINISH_ROWS * RUN_MAX / 2];
+    __m512i pairs[RUN_MAX / 2];
+    __m512 wd = _mm512_load_ps(x->tail), wmin = wd;
     if (form.turned) wd = v_negated(wd);
-    for (uint32_t m = lo; m < hi; m++) {
+    if (form.has_min) {
+        wmin = _mm512_load_ps(x->tail + 64);
+        for (int i = 0; i < form.run_n / 2; i++)
+            pairs[i] = _mm512_load_si512(x->tail + 128 + 64 * i);
+        sums_of_rows(x->sums + RUN_MAX * lo, form.run_n, sums);
+    }
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < row_n; r++) {
+        uint32_t m = lo + r;
         __m512 dx = _mm512_set1_ps(x->d[m]);
         __m512i sum = _mm512_load_si512(x->low + m * ROWS);
         if (form.cut)
@@ -159,29 +173,43 @@ INLINE void finish(const struct block_at *x, struct form form, uint32_t lo, uint
         __m512 f = _mm512_load_ps(x->f + m * ROWS);
         f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(wd, dx), f);
         if (form.has_min) {
-            __m512i min = min_sum(x->tail + 128, x->sums + RUN_MAX * m, form.run_n);
+            __m512i min = _mm512_setzero_si512();
+#pragma GCC unroll 8
+            for (uint32_t i = 0; i < (uint32_t)form.run_n / 2; i++)
+                min = _mm512_dpwssd_epi32(min, pairs[i],
+                                          _mm512_set1_epi32(sums[sums_at(form.run_n, r, i)]));
             f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(min), _mm512_mul_ps(wmin, dx), f);
         }
         _mm512_store_ps(x->f + m * ROWS, f);
     }
 }
 
-/* A quarter of what follows from the sums of block b of the part. */
-INLINE void finish_quarter(const struct pn_amx_part *p, struct form form, const struct sums *sums,
-                           uint64_t b, uint32_t quarter) {
+/* Where the input of a tile stands: the first block of the part, and from one block to the next. */
+struct input_at {
+    uint64_t first;
+    uint64_t step;
+};
+
+/* Rows 4 * quarter and on of each tile: what follows from the sums of block b of the part. */
+INLINE void finish_quarter(const struct pn_amx_part *p, struct form form,
+                           const struct input_at input[2], const struct sums *sums, uint64_t b,
+                           uint32_t quarter) {
     const struct pn_acts *a = p->acts;
+    uint32_t lo = FINISH_ROWS * quarter;
     for (uint32_t g = 0; g < p->group_n; g++) {
         const uint8_t *record = p->panel + g * p->group_bytes + b * record_bytes(&form);
-        for (uint32_t t = 0; t < 2 && p->row_n[t]; t++) {
-            uint64_t step,
-                at = pn__amx_acts_at(a, a->col_n / LEN, p->block_i + b, p->tile_i + t, &step);
+        for (uint32_t t = 0; t < 2 && lo < p->row_n[t]; t++) {
+            uint64_t at = input[t].first + b * input[t].step;
             struct block_at x = {.tail = record + tail_at(&form),
                                  .d = a->d + at,
                                  .sums = a->sums + at * RUN_MAX,
                                  .low = sums->of[2 * g + t],
                                  .high = sums->of[2 + t],
                                  .f = p->f + (2 * g + t) * AMX_VALUES};
-            finish(&x, form, p->row_n[t] * quarter / 4, p->row_n[t] * (quarter + 1) / 4);
+            if (p->row_n[t] - lo >= FINISH_ROWS)
+                finish(&x, form, lo, FINISH_ROWS);
+            else
+                finish(&x, form, lo, p->row_n[t] - lo);
         }
     }
 }
@@ -221,12 +249,14 @@ INLINE void dot_blocks(const struct pn_amx_part *p, struct form form, bool two, 
     const struct pn_acts *a = p->acts;
     uint64_t second = form.cut ? PART_BYTES : p->group_bytes;
     struct sums sums[2];
+    struct input_at input[2] = {{0}};
+    for (uint32_t t = 0; t < (two ? 2 : 1); t++)
+        input[t].first =
+            pn__amx_acts_at(a, a->col_n / LEN, p->block_i, p->tile_i + t, &input[t].step);
     for (uint64_t b = 0; b < p->block_n; b++) {
-        uint64_t step;
         const int8_t *q[2];
         for (uint32_t t = 0; t < 2; t++)
-            q[t] = a->q + LEN * pn__amx_acts_at(a, a->col_n / LEN, p->block_i + b,
-                                                p->tile_i + (two ? t : 0), &step);
+            q[t] = a->q + LEN * (input[two ? t : 0].first + b * input[two ? t : 0].step);
         const uint8_t *w = p->panel + b * record_bytes(&form);
         pn__feed(p->feed);
         _tile_zero(0);
@@ -240,12 +270,12 @@ INLINE void dot_blocks(const struct pn_amx_part *p, struct form form, bool two, 
                 SIGNED_DOTS(q[0] + 64 * i, q[1] + 64 * i, w0, w1, two, four);
             else
                 UNSIGNED_DOTS(q[0] + 64 * i, q[1] + 64 * i, w0, w1, two, four);
-            if (b > 0) finish_quarter(p, form, &sums[(b - 1) % 2], b - 1, i);
+            if (b > 0) finish_quarter(p, form, input, &sums[(b - 1) % 2], b - 1, i);
         }
         store_sums(&sums[b % 2], two, four);
     }
     for (uint32_t i = 0; i < 4; i++)
-        finish_quarter(p, form, &sums[(p->block_n - 1) % 2], p->block_n - 1, i);
+        finish_quarter(p, form, input, &sums[(p->block_n - 1) % 2], p->block_n - 1, i);
 }
 
 INLINE void dot_k(const struct pn_amx_part *p, struct form form) {

@@ -124,10 +124,12 @@ static uint64_t panel_size(enum pn_isa isa, uint64_t col_n) {
     if (isa != PN_ISA_AVX2 && isa != PN_ISA_AVX512 && isa != PN_ISA_AMX) return 0;
     bool amx = isa == PN_ISA_AMX;
     uint64_t group = amx ? PN_AMX_GROUP_BYTES(col_n) : PN_PANEL_GROUP_BYTES(col_n);
+    uint64_t most = amx ? PN_AMX_CACHE_BYTES : PN_PANEL_CACHE_BYTES;
+    uint64_t group_n = amx ? PN_AMX_GROUPS : PN_PANEL_GROUPS;
     group = (group + 63) & ~(uint64_t)63;
-    return PN_PANEL_GROUPS * group <= (amx ? PN_AMX_CACHE_BYTES : PN_PANEL_CACHE_BYTES)
-               ? PN_PANEL_GROUPS * group
-               : 2 * group;
+    while (group_n > 2 && group_n * group > most)
+        group_n /= 2;
+    return group_n * group;
 }
 
 /* Pairs of a row and an expert; each expert's may take whole tiles. */

@@ -86,6 +86,7 @@ struct pn_mm {
 /* The same for AMX, whose processors have at least 2 MiB of that cache. */
 #define PN_AMX_GROUP_BYTES(col_n) ((uint64_t)(col_n)*34)
 #define PN_AMX_CACHE_BYTES (1u << 20)
+#define PN_AMX_GROUPS 8
 
 /* A thread's own scratch. */
 struct pn_thread_scratch {

@@ -29,8 +29,23 @@ INLINE void map(const float *x, const float *y, float *out, uint32_t n,
                     n - i);
 }
 
+/* out = silu(x) * y. out may be x or y. */
+static void map_silu(const float *x, const float *y, float *out, uint32_t n) {
+    uint32_t i = 0;
+#pragma GCC unroll 1
+    for (; i + 16 * SILU_N <= n; i += 16 * SILU_N) {
+        struct w16 in[SILU_N], silu[SILU_N];
+        for (uint32_t k = 0; k < SILU_N; k++)
+            in[k] = w16_load(x + i + 16 * k);
+        w16_silus(in, silu);
+        for (uint32_t k = 0; k < SILU_N; k++)
+            w16_store(out + i + 16 * k, w16_mul(silu[k], w16_load(y + i + 16 * k)));
+    }
+    map(x + i, y + i, out + i, n - i, w16_silu);
+}
+
 static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
-    map(gate, up, out, n, w16_silu);
+    map_silu(gate, up, out, n);
 }
 
 static void glu_gelu(const float *gate, const float *up, float *out, uint32_t n) {
@@ -46,7 +61,7 @@ static void sigmoid_gate(float *x, const float *gate, uint32_t n) {
 }
 
 static void silu_gate(float *x, const float *z, uint32_t n) {
-    map(z, x, x, n, w16_silu);
+    map_silu(z, x, x, n);
 }
 
 static void delta_gates(float *g, float *beta, const float *a, const float *dt, uint32_t n) {
