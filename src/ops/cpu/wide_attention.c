@@ -10,6 +10,7 @@
 
 #include "ops/cpu/math.h"
 #include "ops/cpu/wide_few.h"
+#include "ops/cpu/wide_math.h"
 
 static float *query_at(const struct pn_heads *h, const struct pn_att_tile *t, uint32_t i) {
     return h->data + (t->row_i + i / t->head_n) * h->row_stride +
@@ -165,78 +166,25 @@ static void score(const struct walk *w, uint32_t from, struct span all) {
 
 /* ---- softmax of a group ---- */
 
-/* pn__exp of math.h step by step, for scores less their maximum: at most 0, or NaN. So what is done
- * there above 700 is not needed, nor is the zero below -700: as a float e^-700 is one. EXP_N values
- * go side by side, since one alone would wait for itself. */
 static __attribute__((noinline)) void exp_by_steps(struct w16 s[EXP_N / 2]) {
-    static const double terms[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-                                   1.0 / 720,     1.0 / 120,    1.0 / 24,    1.0 / 6,
-                                   0.5,           1.0,          1.0};
-    const struct d8 magic = d8_set(6755399441055744.0);
-    struct d8 x[EXP_N], shifted[EXP_N], r[EXP_N], e[EXP_N];
     for (int i = 0; i < EXP_N / 2; i++)
-        w16_to_d8(s[i], x + 2 * i);
-#pragma GCC unroll 16
-    for (int i = 0; i < EXP_N; i++) {
-        struct d8 in = d8_max(d8_set(-700.0), x[i]); /* a NaN stays */
-        shifted[i] = d8_add(d8_mul(in, d8_set(1.4426950408889634)), magic);
-        struct d8 n = d8_sub(shifted[i], magic);
-        r[i] = d8_sub(in, d8_mul(n, d8_set(0x1.62e42fefp-1)));
-        r[i] = d8_sub(r[i], d8_mul(n, d8_set(0x1.473de6af278edp-34)));
-        e[i] = d8_set(1.0 / 39916800);
-    }
-    /* Unrolled, gcc would do one register's chain after the other's. */
-#pragma GCC unroll 1
-    for (int k = 0; k < 11; k++) {
-        struct d8 term = d8_set(terms[k]);
-#pragma GCC unroll 16
-        for (int i = 0; i < EXP_N; i++)
-            e[i] = d8_add(d8_mul(e[i], r[i]), term);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < EXP_N; i++)
-        e[i] = d8_mul(e[i], d8_two_to(shifted[i]));
-    for (int i = 0; i < EXP_N / 2; i++)
-        s[i] = w16_of_d8(e + 2 * i);
+        s[i] = w16_rounded(s[i], d8_exp);
 }
 
-/* The same bits by half the work. A polynomial of degree 8 with fused multiply-adds stays within
- * 2^14 last places of what the steps of math.h give in double (6,497 is the most over all floats
- * from -88 to 0), and so rounds to the same float, unless it stands as near as that to the middle
- * between two floats: one value in some sixteen thousand. Then, and where floats are subnormal,
- * the steps decide. */
+/* exp of scores less their maximum: at most 0, or NaN. Where the short way may round otherwise (one
+ * value in some sixteen thousand), and where floats are subnormal, the steps of math.h decide. */
 INLINE void exp_of(struct w16 s[EXP_N / 2]) {
-    static const double terms[] = {
-        0x1.a1a81b762ffbep-13, 0x1.6c18b33699ce5p-10, 0x1.111082af9b531p-7, 0x1.5555540513aadp-5,
-        0x1.555555a081624p-3,  0x1.0000000087f2bp-1,  0x1.ffffffffd563dp-1, 0x1.ffffffffff7a3p-1,
-    };
-    enum { NEAR = 1 << 14, HALF = 1 << 28 };
-    const struct d8 magic = d8_set(6755399441055744.0);
-    struct d8 x[EXP_N], shifted[EXP_N], e[EXP_N];
+    struct d8 x[EXP_N], e[EXP_N];
     uint32_t open = 0;
 #pragma GCC unroll 8
     for (int i = 0; i < EXP_N / 2; i++) {
         open |= w16_less(s[i], w16_set(-87.0f));
         w16_to_d8(s[i], x + 2 * i);
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < EXP_N; i++) {
-        shifted[i] = d8_fma(x[i], d8_set(1.4426950408889634), magic);
-        x[i] = d8_fma(d8_sub(shifted[i], magic), d8_set(-0.6931471805599453), x[i]);
-        e[i] = d8_set(0x1.9eda96dd6fcfap-16);
-    }
-#pragma GCC unroll 1
-    for (int k = 0; k < 8; k++) {
-        struct d8 term = d8_set(terms[k]);
-#pragma GCC unroll 16
-        for (int i = 0; i < EXP_N; i++)
-            e[i] = d8_fma(e[i], x[i], term);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < EXP_N; i++) {
-        e[i] = d8_mul(e[i], d8_two_to(shifted[i]));
-        open |= d8_none_of(e[i], HALF + NEAR, 2 * HALF - 2 * NEAR);
-    }
+    d8_exp_near(x, e, EXP_N);
+#pragma GCC unroll 8
+    for (int i = 0; i < EXP_N; i++)
+        open |= d8_near_middle(e[i]);
     if (__builtin_expect(open != 0, 0)) {
         exp_by_steps(s);
         return;
