@@ -14,8 +14,8 @@ cmake --preset tsan >/dev/null
 endef
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check dev asan tsan tsan-mem fuzz bench bench-mem bench-chat install format \
-	tidy clean help
+.PHONY: build demo check clang dev asan tsan tsan-mem fuzz bench bench-mem bench-chat install \
+	format tidy clean help
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z].*:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,11 @@ check: ## every test, and the fast ones once more under the sanitizers
 	cd build/asan && $(CTEST) -L fast
 	$(call BUILD,check)
 	cd build/check && $(CTEST) --output-log ctest.log
+
+clang: ## a build by clang, its fast tests and those of the kernels
+	@scripts/deps.sh build check fuzz
+	$(call BUILD,clang)
+	cd build/clang && $(CTEST) -L 'fast|kern'
 
 dev asan tsan: ## one build with all its tests
 	@scripts/deps.sh build check

@@ -38,7 +38,7 @@ static enum pn_kv_format format_of(const struct pn_page_spec *spec, int form) {
 
 uint64_t pn__page_bytes(const struct pn_page_spec *spec, enum pn_page_form form) {
     if (spec->layer_n == 0) return 0;
-    uint64_t bytes = spec->layer_n * pn__kv_layer_bytes(format_of(spec, form), &spec->shape);
+    uint64_t bytes = spec->layer_n * pn__kv_layer_bytes(format_of(spec, (int)form), &spec->shape);
     return (bytes + pn__system_page() - 1) & ~(pn__system_page() - 1);
 }
 

@@ -23,7 +23,7 @@ struct form {
     bool has_min;
     bool is_signed; /* codes too high by `offset`; else as they are */
     int offset;
-    int cut;     /* 0: products fit into a byte */
+    uint8_t cut; /* 0: products fit into a byte */
     bool turned; /* products with their sign turned */
 };
 

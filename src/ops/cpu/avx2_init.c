@@ -1,11 +1,6 @@
 /* The AVX2 level: the reference compiled for it, then what has kernels of its own. */
 #include "ops/cpu/avx2.h"
 
-/* 0 where the compiler can't cope with the block types' kernels (src/ops/CMakeLists.txt). */
-#ifndef PN_AVX2_BLOCKS
-#define PN_AVX2_BLOCKS 1
-#endif
-
 void pn__init_kernels_avx2(struct pn_kernels *k);
 void pn__init_wide_avx2(struct pn_kernels *k);
 
@@ -15,10 +10,8 @@ void pn__init_avx2(struct pn_kernels *k) {
     memcpy(k->matmul_narrow, k->matmul, sizeof k->matmul);
     pn__init_avx2_bf16(k);
     pn__init_avx2_float(k);
-#if PN_AVX2_BLOCKS
     pn__init_avx2_q32(k);
     pn__init_avx2_k(k);
     pn__init_avx2_unit32(k);
     pn__init_avx2_unit256(k);
-#endif
 }

@@ -54,7 +54,8 @@ INLINE __m256 take(__m256 f, __m256i sum, const struct tail *t, struct sums form
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(second), _mm256_mul_ps(t->dmin, x), f);
 }
 
-/* Up to PN_TILE columns, weights straight from registers. */
+/* Up to PN_TILE columns, weights straight from registers. Sums and dots lie apart, as in
+ * avx2_q32.h. */
 struct direct {
     const int8_t *q; /* [block_n][tile][LEN] */
     const float *d;
@@ -62,8 +63,8 @@ struct direct {
     uint32_t tile;
     uint32_t col_n; /* constant where this is inlined */
     struct sums form;
-    __m256i sum[PN_TILE];
-    __m256 f[PN_TILE];
+    __m256i *sum; /* [col_n] */
+    __m256 *f;    /* [col_n] */
 };
 
 INLINE void direct_run(void *user, uint64_t b, int run, const __m256i *w, __m256i scale) {
@@ -90,15 +91,23 @@ INLINE void direct_end(void *user, uint64_t b, const struct tail *t) {
 
 INLINE void direct_k(const struct pn_walk *k, walk_fn walk, struct sums form,
                      const struct pn_acts *a, uint32_t col_n, __m256 f[PN_TILE]) {
-    struct direct c = {
-        .q = a->q, .d = a->d, .sums = a->sums, .tile = a->tile, .col_n = col_n, .form = form};
+    __m256i sum[PN_TILE];
+    __m256 dot[PN_TILE];
+    struct direct c = {.q = a->q,
+                       .d = a->d,
+                       .sums = a->sums,
+                       .tile = a->tile,
+                       .col_n = col_n,
+                       .form = form,
+                       .sum = sum,
+                       .f = dot};
     for (uint32_t m = 0; m < col_n; m++) {
-        c.sum[m] = _mm256_setzero_si256();
-        c.f[m] = _mm256_setzero_ps();
+        sum[m] = _mm256_setzero_si256();
+        dot[m] = _mm256_setzero_ps();
     }
     walk(k, direct_run, direct_end, &c);
     for (uint32_t m = 0; m < col_n; m++)
-        f[m] = c.f[m];
+        f[m] = dot[m];
 }
 
 /* ---- panels ---- */

@@ -36,7 +36,9 @@ INLINE __m256 take(__m256 f, __m256i sum, __m256 d, __m256 m, const float *dx, c
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(total(sums, 1)), _mm256_mul_ps(m, x), f);
 }
 
-/* Up to PN_TILE columns, weights straight from registers. */
+/* Up to PN_TILE columns, weights straight from registers. The dots lie apart: in one struct with an
+ * array whose index isn't known yet, clang 14 sees the form change with every dot, unrolls loops
+ * over a number it doesn't know and works for minutes. */
 struct direct {
     const int8_t *q; /* [block_n][tile][32] */
     const float *d;
@@ -44,7 +46,7 @@ struct direct {
     uint32_t tile;
     uint32_t col_n; /* constant where this is inlined */
     struct sums form;
-    __m256 f[PN_TILE];
+    __m256 *f; /* [col_n] */
 };
 
 /* A block's share where its halves have scales of their own. */
@@ -76,13 +78,19 @@ INLINE void emit_direct(void *user, uint64_t b, const struct block *x) {
 
 INLINE void direct_q32(const struct pn_walk *k, walk_fn walk, struct sums form,
                        const struct pn_acts *a, uint32_t col_n, __m256 f[PN_TILE]) {
-    struct direct c = {
-        .q = a->q, .d = a->d, .sums = a->sums, .tile = a->tile, .col_n = col_n, .form = form};
+    __m256 dot[PN_TILE];
+    struct direct c = {.q = a->q,
+                       .d = a->d,
+                       .sums = a->sums,
+                       .tile = a->tile,
+                       .col_n = col_n,
+                       .form = form,
+                       .f = dot};
     for (uint32_t m = 0; m < col_n; m++)
-        c.f[m] = _mm256_setzero_ps();
+        dot[m] = _mm256_setzero_ps();
     walk(k, emit_direct, &c);
     for (uint32_t m = 0; m < col_n; m++)
-        f[m] = c.f[m];
+        f[m] = dot[m];
 }
 
 /* ---- panels ---- */
