@@ -13,9 +13,21 @@ cmake --preset tsan >/dev/null
 	cd build/tsan && $(CTEST) -R '^test_($(subst $() ,|,$(RACES)))$$'
 endef
 
+# What an emulated aarch64 is asked at each check, two minutes' worth: kernels, formats, files, and
+# whole models to the bit.
+AARCH64 = kernels matmul heads rows recurrent rope route quant_types quant_half quant_quantize \
+	quant_golden gguf_read gguf_malformed block kv bits golden
+AARCH64_CASES = ^(test_($(subst $() ,|,$(AARCH64)))|golden_wide-llama-.*|golden_(qwen|gemma)3)$$
+AARCH64_ROOT = scripts/sysroot.sh arm64 build/aarch64-root
+define AARCH64_SHORT
+cmake --preset aarch64 >/dev/null && \
+	cmake --build --preset aarch64 -j $(JOBS) --target $(addprefix test_,$(AARCH64)) && \
+	(cd build/aarch64 && $(CTEST) -R '$(AARCH64_CASES)')
+endef
+
 .DEFAULT_GOAL := build
-.PHONY: build demo check clang dev asan tsan tsan-mem fuzz bench bench-mem bench-chat install \
-	format tidy clean help
+.PHONY: build demo check clang dev asan tsan aarch64 tsan-mem fuzz bench bench-mem bench-chat \
+	install format tidy clean help
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z].*:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,12 +41,14 @@ demo: ## a small model answers a question; MODEL=FILE: that model
 	$(call BUILD,release)
 	@scripts/demo.sh build/release/pannier
 
-check: ## every test, and the fast ones once more under the sanitizers
+check: ## every test, the fast ones once more under the sanitizers, kernels on an emulated aarch64
 	@scripts/deps.sh build check
 	@scripts/python_gguf.sh build/python
 	$(TSAN_MEM)
 	$(call BUILD,asan)
 	cd build/asan && $(CTEST) -L fast
+	@if scripts/deps.sh aarch64 && $(AARCH64_ROOT); then set -x; $(AARCH64_SHORT); \
+	else echo 'check: not on aarch64, for want of the packages above'; fi
 	$(call BUILD,check)
 	cd build/check && $(CTEST) --output-log ctest.log
 
@@ -51,6 +65,13 @@ dev asan tsan: ## one build with all its tests
 tsan-mem: ## the memory layer's tests under the thread sanitizer
 	@scripts/deps.sh build check
 	$(TSAN_MEM)
+
+aarch64: ## a cross build for it, its fast tests and more of the kernels' under qemu
+	@scripts/deps.sh build check aarch64
+	@$(AARCH64_ROOT)
+	$(call BUILD,aarch64)
+	cd build/aarch64 && $(CTEST) -L fast
+	cd build/aarch64 && $(CTEST) -R '$(AARCH64_CASES)|test_(attention|math)|law3_wide' -LE fast
 
 fuzz: ## the fuzz targets, SECONDS (30) each
 	@scripts/deps.sh build fuzz

@@ -4,7 +4,8 @@
 #
 #   scripts/deps.sh PURPOSE...
 #
-# Purposes: build; check (tests and linters); fuzz; demo (fetching its model).
+# Purposes: build; check (tests and linters); aarch64 (compiler and emulator; its libraries come by
+# scripts/sysroot.sh); fuzz; demo (fetching its model).
 set -eu
 
 # purpose | Debian package | command that succeeds where it is there already
@@ -25,6 +26,8 @@ check | libcmocka-dev     | pkg-config --exists cmocka
 check | clang-format      | command -v clang-format
 check | clang-tidy        | command -v clang-tidy
 fuzz  | clang             | command -v clang
+aarch64 | gcc-aarch64-linux-gnu | command -v aarch64-linux-gnu-gcc
+aarch64 | qemu-user       | command -v qemu-aarch64
 demo  | python3           | command -v python3
 demo  | python3-pip       | python3 -m pip --version
 demo  | ca-certificates   | test -d /etc/ssl/certs

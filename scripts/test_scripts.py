@@ -202,5 +202,42 @@ class Format(Tree):
         self.assertEqual(result.returncode, 1, result.stdout)
 
 
+class Packages(Tree):
+    """deps.sh and sysroot.sh where apt is a script of ours."""
+
+    def shell(self, name, *args):
+        env = dict(os.environ, PATH=os.path.join(self.root, "bin") + ":" + os.environ["PATH"])
+        return subprocess.run(["sh", os.path.join(HERE, name), *args], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+    def apt(self, text):
+        self.write("bin/apt-get", "#!/bin/sh\n" + text)
+        os.chmod(os.path.join(self.root, "bin/apt-get"), 0o755)
+
+    def test_purposes(self):
+        with open(os.path.join(HERE, "deps.sh"), encoding="utf-8") as f:
+            text = f.read()
+        for purpose in ("build", "check", "aarch64", "fuzz", "demo"):
+            self.assertRegex(text, r"(?m)^%s *\|" % purpose)
+        result = self.shell("deps.sh", "supper")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("supper", result.stdout)
+
+    def test_no_packages(self):
+        """What can't be fetched is said, and nothing is left behind."""
+        self.apt("echo 'no such host'; exit 100\n")
+        folder = os.path.join(self.root, "to", "root")
+        result = self.shell("sysroot.sh", "arm64", folder)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no such host", result.stdout)
+        self.assertIn("libpcre2-dev", result.stdout)
+        self.assertEqual(os.listdir(os.path.dirname(folder)), [])
+
+    def test_there_already(self):
+        self.apt("exit 100\n")
+        result = self.shell("sysroot.sh", "arm64", self.root)
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+
+
 if __name__ == "__main__":
     unittest.main()
