@@ -21,6 +21,7 @@
 void pn__init_avx2(struct pn_kernels *k);
 void pn__init_avx512(struct pn_kernels *k);
 void pn__init_amx(struct pn_kernels *k);
+void pn__init_neon(struct pn_kernels *k);
 
 typedef void (*init_fn)(struct pn_kernels *k);
 
@@ -64,6 +65,10 @@ static bool cpu_has(enum pn_isa isa) {
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 #endif
+#if defined(__aarch64__)
+    case PN_ISA_NEON:
+        return true;
+#endif
     default:
         return false;
     }
@@ -81,6 +86,10 @@ static init_fn isa_init(enum pn_isa isa) {
         return pn__init_avx512;
     case PN_ISA_AMX:
         return pn__init_amx;
+#endif
+#if PN_HAVE_NEON
+    case PN_ISA_NEON:
+        return pn__init_neon;
 #endif
     default:
         return NULL;

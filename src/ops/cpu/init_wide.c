@@ -1,4 +1,4 @@
-/* What AVX2 and AVX-512 have in common, over the reference in a level's table. */
+/* What all levels but the reference have in common, over the reference in a level's table. */
 #include "ops/cpu/wide.h"
 
 void PN_K(init_wide)(struct pn_kernels *k) {

@@ -29,15 +29,6 @@ static struct rows rows_of(const struct pn_att_tile *t, uint32_t pos, bool value
     return r;
 }
 
-/* Sixteen levels of Q4 from eight bytes. */
-INLINE __m128i levels16(__m128i bytes) {
-    const __m128i low = _mm_set1_epi8(15);
-    const __m128i levels = _mm_loadu_si128((const __m128i *)(const void *)pn__q4_levels);
-    __m128i even = _mm_and_si128(bytes, low);
-    __m128i odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
-    return _mm_shuffle_epi8(levels, _mm_unpacklo_epi8(even, odd));
-}
-
 /* Elements i … i + n - 1 of a vector, n <= 16, then zeros. A half, or a half times a code, is
  * exact. `format` is a constant where this is inlined; so is n, but at the end of a vector. */
 INLINE struct w16 widen16(const uint8_t *row, size_t i, uint32_t dim, uint32_t n,
@@ -70,13 +61,11 @@ INLINE struct w16 widen16(const uint8_t *row, size_t i, uint32_t dim, uint32_t n
         p = part;
     }
     if (format == PN_KV_F32) return w16_load((const float *)(const void *)p);
-    if (format == PN_KV_F16)
-        return w16_of_halves(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    if (format == PN_KV_F16) return w16_of_halves(h16_load(p));
     uint16_t d;
     memcpy(&d, row + 2 * (i / 32), sizeof d);
-    struct w16 scale = w16_of_halves(_mm256_set1_epi16((short)d));
-    __m128i codes = format == PN_KV_Q4 ? levels16(_mm_loadl_epi64((const __m128i *)(const void *)p))
-                                       : _mm_loadu_si128((const __m128i *)(const void *)p);
+    struct w16 scale = w16_of_halves(h16_set(d));
+    c16 codes = format == PN_KV_Q4 ? c16_lookup(pn__q4_levels, p) : c16_load(p);
     struct w16 x = w16_mul(scale, w16_of_codes(codes));
     return n < 16 ? w16_between(x, 0, n - 1, w16_set(0)) : x;
 }

@@ -43,7 +43,7 @@ static float block(const float *x, uint8_t *codes, uint32_t n) {
         for (int i = 0; i < 2; i++)
             above[i] = w16_add(above[i], w16_if_le(y[i], w16_set(pn__q4_midpoint(j)), none, one));
     for (int i = 0; i < 2; i++)
-        _mm_storeu_si128((__m128i *)(void *)(codes + 16 * i), w16_codes(above[i]));
+        c16_store(codes + 16 * i, w16_codes(above[i]));
     return d;
 }
 

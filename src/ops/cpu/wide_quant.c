@@ -4,15 +4,6 @@
 #include "ops/cpu/math.h"
 #include "ops/cpu/wide.h"
 
-/* The greatest absolute value's bits. */
-INLINE uint32_t max_bits(W16_BITS max) {
-    __m256i half = w16_fold_bits(max);
-    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
-    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(m);
-}
-
 /* pn__quant_block of lanes.h: the scale of a block with this maximum, and what its values are
  * multiplied by. 0 where all codes are. */
 INLINE float scale_of(uint32_t am_bits, float *d) {
@@ -25,30 +16,22 @@ INLINE float scale_of(uint32_t am_bits, float *d) {
     return 127.0f / am;
 }
 
-/* The sum of sixteen codes: bytes are summed without a sign, so 128 too high each. */
-INLINE int16_t sum_of(__m128i codes) {
-    __m128i high = _mm_xor_si128(codes, _mm_set1_epi8((char)0x80));
-    __m128i s = _mm_sad_epu8(high, _mm_setzero_si128());
-    s = _mm_add_epi32(s, _mm_unpackhi_epi64(s, s));
-    return (int16_t)(_mm_cvtsi128_si32(s) - 16 * 128);
-}
-
 /* block_n, a constant where this is inlined, values to codes and their sums: the scale. */
 INLINE float quant_block(const float *x, int8_t *q, int16_t *sums, uint32_t block_n) {
     W16_BITS max = W16_NO_BITS;
     float d;
     for (uint32_t i = 0; i < block_n; i += 16)
         max = w16_max_bits(max, w16_load(x + i));
-    float id = scale_of(max_bits(max), &d);
+    float id = scale_of(w16_top_bits(max), &d);
     if (id == 0.0f) {
         memset(q, 0, block_n);
         memset(sums, 0, block_n / PN_ACT_SUM_LEN * sizeof *sums);
         return d;
     }
     for (uint32_t i = 0; i < block_n; i += 16) {
-        __m128i codes = w16_codes(w16_mul(w16_load(x + i), w16_set(id)));
-        _mm_storeu_si128((__m128i *)(void *)(q + i), codes);
-        sums[i / PN_ACT_SUM_LEN] = sum_of(codes);
+        c16 codes = w16_codes(w16_mul(w16_load(x + i), w16_set(id)));
+        c16_store(q + i, codes);
+        sums[i / PN_ACT_SUM_LEN] = c16_sum(codes);
     }
     return d;
 }
@@ -77,10 +60,9 @@ static void prepare_q256(const struct pn_acts *a, uint32_t lo, uint32_t hi) {
 static void store_f16(const float *x, uint8_t *row, uint32_t dim) {
     uint32_t i = 0;
     for (; i + 16 <= dim; i += 16)
-        _mm256_storeu_si256((__m256i *)(void *)(row + 2 * (size_t)i),
-                            w16_to_halves(w16_load(x + i)));
+        h16_store(row + 2 * (size_t)i, w16_to_halves(w16_load(x + i)));
     if (i < dim) {
-        __m256i last = w16_to_halves(w16_load_n(x + i, dim - i));
+        h16 last = w16_to_halves(w16_load_n(x + i, dim - i));
         memcpy(row + 2 * (size_t)i, &last, 2 * (size_t)(dim - i));
     }
 }
@@ -90,9 +72,8 @@ INLINE float quant_part(const float *x, int8_t *q, uint32_t n) {
     uint32_t low_n = n < 16 ? n : 16;
     struct w16 low = w16_load_n(x, low_n), high = w16_load_n(x + low_n, n - low_n);
     float d;
-    float id = scale_of(max_bits(w16_max_bits(w16_max_bits(W16_NO_BITS, low), high)), &d);
-    __m128i codes[2] = {w16_codes(w16_mul(low, w16_set(id))),
-                        w16_codes(w16_mul(high, w16_set(id)))};
+    float id = scale_of(w16_top_bits(w16_max_bits(w16_max_bits(W16_NO_BITS, low), high)), &d);
+    c16 codes[2] = {w16_codes(w16_mul(low, w16_set(id))), w16_codes(w16_mul(high, w16_set(id)))};
     if (id == 0.0f) memset(codes, 0, sizeof codes); /* of NaN they are not */
     memcpy(q, codes, n);
     return d;

@@ -69,7 +69,7 @@ static void conv_silu(const struct pn_conv *v, uint32_t lo, uint32_t hi) {
 
 /* STATE_ROWS rows of the state, k_dim apart, through one token: S *= decay, then their dots with k.
  */
-INLINE __m128 decayed_dots(float *s, uint32_t k_dim, struct w16 decay, const float *k) {
+INLINE f4 decayed_dots(float *s, uint32_t k_dim, struct w16 decay, const float *k) {
     struct w16 sum[STATE_ROWS];
     for (uint32_t r = 0; r < STATE_ROWS; r++)
         sum[r] = w16_set(0);
@@ -96,8 +96,8 @@ INLINE __m128 decayed_dots(float *s, uint32_t k_dim, struct w16 decay, const flo
 }
 
 /* S += u k, then its dots with q. */
-INLINE __m128 moved_dots(float *s, uint32_t k_dim, const float u[STATE_ROWS], const float *k,
-                         const float *q) {
+INLINE f4 moved_dots(float *s, uint32_t k_dim, const float u[STATE_ROWS], const float *k,
+                     const float *q) {
     struct w16 sum[STATE_ROWS];
     for (uint32_t r = 0; r < STATE_ROWS; r++)
         sum[r] = w16_set(0);
@@ -130,12 +130,12 @@ static void delta_rows(const struct pn_delta *a, uint32_t i, uint64_t from, uint
     float *s = a->state + (uint64_t)i * a->k_dim;
     for (uint64_t t = from; t < to; t++) {
         const float *k = a->k + t * a->k_stride;
-        __m128 dots = decayed_dots(s, a->k_dim, w16_set(decays[t - from]), k);
-        __m128 off = _mm_sub_ps(_mm_loadu_ps(a->v + t * a->v_stride + i), dots);
+        f4 dots = decayed_dots(s, a->k_dim, w16_set(decays[t - from]), k);
+        f4 off = f4_sub(f4_load(a->v + t * a->v_stride + i), dots);
         float u[STATE_ROWS];
-        _mm_storeu_ps(u, _mm_mul_ps(_mm_set1_ps(a->beta[t * a->beta_stride]), off));
-        _mm_storeu_ps(a->out + t * a->out_stride + i,
-                      moved_dots(s, a->k_dim, u, k, a->q + t * a->q_stride));
+        f4_store(u, f4_mul(f4_set(a->beta[t * a->beta_stride]), off));
+        f4_store(a->out + t * a->out_stride + i,
+                 moved_dots(s, a->k_dim, u, k, a->q + t * a->q_stride));
     }
 }
 

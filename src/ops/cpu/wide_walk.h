@@ -3,8 +3,6 @@
 #define PN_OPS_CPU_WIDE_WALK_H
 
 #include "ops/cpu/wide_page.h"
-/* after wide.h */
-#include "ops/cpu/fetch.h"
 
 /* Positions of K in the buffer, channels of V in its own, queries that share registers, and how
  * many exp go side by side: as much as the level has registers for. */
