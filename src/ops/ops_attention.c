@@ -18,6 +18,13 @@ struct att_op {
     uint32_t head_n;  /* query heads of a tile */
     uint32_t chunk_n; /* tiles that the heads of one KV head take */
     uint32_t tile_rows;
+
+    /* Where tiles are cut by groups: a tile's parts, the first of them for all groups so far. */
+    uint32_t tile_n;
+    uint32_t query_n; /* of a tile, at most */
+    uint32_t part_n;
+    uint32_t first;   /* the first group of this round, counted from each tile's own first, */
+    uint32_t round_n; /* and how many groups it has */
 };
 
 /* ---- write ---- */
@@ -122,37 +129,179 @@ static uint32_t tiles_of(const struct att_op *op, const struct pn_seq *seq) {
     return runs_of(op, seq) * op->shape->head_n * op->chunk_n;
 }
 
+static struct pn_att_tile tile_at(const struct att_op *op, uint32_t i) {
+    const struct pn_seq *seq = op->b->seqs;
+    for (; i >= tiles_of(op, seq); seq++)
+        i -= tiles_of(op, seq);
+    uint32_t chunk = i % op->chunk_n;
+    uint32_t kv_head = i / op->chunk_n % op->shape->head_n;
+    struct run run = run_at(op, seq, i / op->chunk_n / op->shape->head_n);
+
+    uint32_t per_kv = op->q.head_n / op->shape->head_n;
+    uint32_t head = chunk * op->head_n; /* within the KV head's */
+    return (struct pn_att_tile){
+        .table = &seq->tables[op->kind],
+        .shape = op->shape,
+        .q = op->q,
+        .out = op->v,
+        .layer_i = op->layer_i,
+        .kv_head = kv_head,
+        .row_i = seq->row_i + run.row_i,
+        .row_n = run.row_n,
+        .pos = seq->pos + run.row_i,
+        .head_i = kv_head * per_kv + head,
+        .head_n = min_u32(per_kv - head, op->head_n),
+        .window = op->window,
+        .scale = op->scale,
+        .sinks = op->sinks,
+    };
+}
+
 static void attend(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
     const struct att_op *op = user;
     for (uint32_t item = lo; item < hi; item++) {
-        const struct pn_seq *seq = op->b->seqs;
-        uint32_t i = item;
-        for (; i >= tiles_of(op, seq); seq++)
-            i -= tiles_of(op, seq);
-        uint32_t chunk = i % op->chunk_n;
-        uint32_t kv_head = i / op->chunk_n % op->shape->head_n;
-        struct run run = run_at(op, seq, i / op->chunk_n / op->shape->head_n);
-
-        uint32_t per_kv = op->q.head_n / op->shape->head_n;
-        uint32_t head = chunk * op->head_n; /* within the KV head's */
-        struct pn_att_tile tile = {
-            .table = &seq->tables[op->kind],
-            .shape = op->shape,
-            .q = op->q,
-            .out = op->v,
-            .layer_i = op->layer_i,
-            .kv_head = kv_head,
-            .row_i = seq->row_i + run.row_i,
-            .row_n = run.row_n,
-            .pos = seq->pos + run.row_i,
-            .head_i = kv_head * per_kv + head,
-            .head_n = per_kv - head < op->head_n ? per_kv - head : op->head_n,
-            .window = op->window,
-            .scale = op->scale,
-            .sinks = op->sinks,
-        };
+        struct pn_att_tile tile = tile_at(op, item);
         op->s->cpu->kernels.attention(&tile, &op->s->cpu->slots[thread_i].scratch);
     }
+}
+
+/* ---- by groups ---- */
+
+/* The groups that any of a tile's rows see. */
+static struct run groups_of(const struct pn_att_tile *tile) {
+    uint32_t first = pn__att_span(tile, 0).lo / PN_GROUP_TOKENS;
+    uint32_t last = (tile->pos + tile->row_n - 1) / PN_GROUP_TOKENS;
+    return (struct run){first, last - first + 1};
+}
+
+/* Where tile `tile_i` keeps group i of a round that started with `first`: 0 is where all merge. */
+static struct pn_att_part part_at(const struct att_op *op, uint32_t tile_i, uint32_t i) {
+    const struct pn_cpu *cpu = op->s->cpu;
+    uint64_t query = ((uint64_t)tile_i * op->part_n + i) * op->query_n;
+    uint64_t value = query * cpu->config.dim_max;
+    return (struct pn_att_part){cpu->parts.v + value, cpu->parts.r + value, cpu->parts.max + query,
+                                cpu->parts.sum + query};
+}
+
+static void attend_group(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
+    const struct att_op *op = user;
+    for (uint32_t item = lo; item < hi; item++) {
+        uint32_t tile_i = item % op->tile_n, i = item / op->tile_n;
+        struct pn_att_tile tile = tile_at(op, tile_i);
+        struct run groups = groups_of(&tile);
+        if (op->first + i >= groups.row_n) continue;
+        struct pn_att_part part = part_at(op, tile_i, i + (op->first > 0));
+        op->s->cpu->kernels.attention_group(&tile, groups.row_i + op->first + i, &part,
+                                            &op->s->cpu->slots[thread_i].scratch);
+    }
+}
+
+static void merge_groups(void *user, uint32_t lo, uint32_t hi, uint32_t thread_i) {
+    const struct att_op *op = user;
+    const struct pn_kernels *k = &op->s->cpu->kernels;
+    const struct pn_thread_scratch *scratch = &op->s->cpu->slots[thread_i].scratch;
+    for (uint32_t tile_i = lo; tile_i < hi; tile_i++) {
+        struct pn_att_tile tile = tile_at(op, tile_i);
+        struct run groups = groups_of(&tile);
+        struct pn_att_part all = part_at(op, tile_i, 0);
+        for (uint32_t i = op->first == 0; i < op->round_n; i++) {
+            if (op->first + i >= groups.row_n) break;
+            struct pn_att_part part = part_at(op, tile_i, i + (op->first > 0));
+            k->attention_merge(&tile, groups.row_i + op->first + i, &all, &part, scratch);
+        }
+        if (op->first < groups.row_n && groups.row_n <= op->first + op->round_n)
+            k->attention_end(&tile, &all, scratch);
+    }
+}
+
+/* As many groups at a time as there are parts for. A step's first round has one more, since the
+ * first group is where the others merge. */
+static void attend_by_groups(struct att_op *op, uint32_t group_n, uint64_t work) {
+    uint64_t merged = (uint64_t)op->tile_n * op->query_n * op->part_n * op->shape->v_dim;
+    for (op->first = 0; op->first < group_n; op->first += op->round_n) {
+        op->round_n = min_u32(group_n - op->first, op->part_n - (op->first > 0));
+        pn__split_dynamic(op->s, op->tile_n * op->round_n, work, attend_group, op);
+        pn__split(op->s, op->tile_n, 1, merged, merge_groups, op);
+    }
+}
+
+/* ---- the cut ---- */
+
+/* What a walk costs for itself, in queries: reading K and V. Measured at decoding. */
+#define WALK_COST 3
+
+/* How long threads are busy with tile_n tiles of head_n queries and pos_n positions. */
+static uint64_t time_of(uint32_t tile_n, uint32_t head_n, uint64_t pos_n, uint32_t thread_n) {
+    return up_div(tile_n, thread_n) * (WALK_COST + (uint64_t)head_n) * pos_n;
+}
+
+/* The same when each tile's groups are apart: whole ones are shared out evenly, and parts of some
+ * fill gaps. */
+static uint64_t time_by_groups(uint32_t tile_n, uint32_t head_n, struct pn_att_span s,
+                               uint32_t thread_n) {
+    uint32_t first = up_div(s.lo, PN_GROUP_TOKENS), end = (s.hi + 1) / PN_GROUP_TOKENS;
+    uint64_t longest = min_u32(s.hi + 1, first * PN_GROUP_TOKENS) - s.lo; /* part of a group */
+    uint64_t last = s.hi + 1 - end * PN_GROUP_TOKENS;
+    uint64_t busiest = (longest > last ? longest : last) * up_div(tile_n, thread_n);
+    uint64_t even = ((uint64_t)tile_n * (s.hi - s.lo + 1) + thread_n - 1) / thread_n;
+    if (first < end) busiest = (uint64_t)up_div((end - first) * tile_n, thread_n) * PN_GROUP_TOKENS;
+    return (WALK_COST + (uint64_t)head_n) * (busiest > even ? busiest : even);
+}
+
+static uint32_t count_tiles(const struct att_op *op) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < op->b->seq_n; i++)
+        n += tiles_of(op, &op->b->seqs[i]);
+    return n;
+}
+
+static void set_heads(struct att_op *op, uint32_t head_n) {
+    op->head_n = head_n;
+    op->chunk_n = up_div(op->q.head_n / op->shape->head_n, head_n);
+    op->tile_rows = PN_ATT_QUERIES / head_n;
+    op->tile_n = count_tiles(op);
+}
+
+/* Few tiles leave threads waiting: where sequences have one row each they are cut further, by a KV
+ * head's queries or by groups, if that is done sooner. Returns the groups of the longest sequence
+ * where the cut is by groups, else 0. */
+static uint32_t cut(struct att_op *op) {
+    uint32_t thread_n = op->s->cpu->config.thread_n;
+    uint32_t per_kv = op->q.head_n / op->shape->head_n;
+    struct pn_att_span longest = {0, 0};
+    set_heads(op, min_u32(per_kv, PN_ATT_QUERIES));
+    if (thread_n == 1 || op->tile_n % thread_n == 0) return 0;
+    for (uint32_t i = 0; i < op->b->seq_n; i++) {
+        const struct pn_seq *seq = &op->b->seqs[i];
+        uint32_t lo = op->window && seq->pos >= op->window ? seq->pos - op->window + 1 : 0;
+        if (seq->row_n > 1) return 0;
+        if (seq->row_n == 1 && seq->pos - lo >= longest.hi - longest.lo)
+            longest = (struct pn_att_span){lo, seq->pos};
+    }
+    uint64_t pos_n = longest.hi - longest.lo + 1;
+    uint32_t walk_n = op->tile_n / op->chunk_n; /* of a KV head and a sequence */
+    uint32_t best_n = op->head_n;
+    uint64_t best = time_of(op->tile_n, op->head_n, pos_n, thread_n);
+    for (uint32_t chunk_n = op->chunk_n + 1; chunk_n <= per_kv; chunk_n++) {
+        uint32_t head_n = up_div(per_kv, chunk_n);
+        uint64_t t = time_of(walk_n * up_div(per_kv, head_n), head_n, pos_n, thread_n);
+        if (t < best) best = t, best_n = head_n;
+    }
+    uint32_t query_max = thread_n * PN_ATT_PARTS;
+    uint32_t part_n = query_max / (op->tile_n * op->head_n);
+    if (part_n >= 2 && time_by_groups(op->tile_n, op->head_n, longest, thread_n) < best) {
+        uint32_t group_n = 0;
+        for (uint32_t i = 0; i < op->tile_n; i++) {
+            struct pn_att_tile tile = tile_at(op, i);
+            uint32_t n = groups_of(&tile).row_n;
+            group_n = n > group_n ? n : group_n;
+        }
+        op->query_n = op->head_n;
+        op->part_n = part_n;
+        if (group_n > 1) return group_n;
+    }
+    set_heads(op, best_n);
+    return 0;
 }
 
 void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_kind kind,
@@ -171,15 +320,12 @@ void pn__op_attention(struct pn_step *s, const struct pn_batch *b, enum pn_page_
                         .scale = scale,
                         .window = window,
                         .sinks = sinks};
-    uint32_t per_kv = q.head_n / shape->head_n;
-    op.head_n = per_kv < PN_ATT_QUERIES ? per_kv : PN_ATT_QUERIES;
-    op.chunk_n = (per_kv + op.head_n - 1) / op.head_n;
-    op.tile_rows = PN_ATT_QUERIES / op.head_n;
-    uint32_t tile_n = 0;
+    uint32_t group_n = cut(&op);
     uint64_t work = 0;
-    for (uint32_t i = 0; i < b->seq_n; i++) {
-        tile_n += tiles_of(&op, &b->seqs[i]);
+    for (uint32_t i = 0; i < b->seq_n; i++)
         work += (uint64_t)b->seqs[i].row_n * (b->seqs[i].pos + 1) * q.head_n * q.dim;
-    }
-    pn__split_dynamic(s, tile_n, work, attend, &op);
+    if (group_n > 0)
+        attend_by_groups(&op, group_n, work);
+    else
+        pn__split_dynamic(s, op.tile_n, work, attend, &op);
 }

@@ -1,138 +1,7 @@
 /* K and V in pages, and attention over them: against a softmax in double over what the pages hold,
  * with a bound from the scores' own roundings, and the same bits whatever the cuts. */
+#include "ops/attention_data.h"
 #include "ops/cpu/math.h"
-#include "ops/ops_test.h"
-
-#define LAYERS 2
-#define LAYER 1 /* the one under test: the other must stay as it was */
-#define UNTOUCHED 0xa5
-#define DIM_MAX BACKEND_DIM_MAX
-
-/* A sequence's K and V as floats, and the pages that they are written to. */
-struct cache {
-    struct pn_kv_shape shape;
-    uint32_t q_head_n;
-    uint32_t pos_n;
-    uint32_t window;
-    float scale;
-    float *sinks; /* [q_head_n] or NULL */
-    float *k;     /* [pos_n, head_n, k_dim] */
-    float *v;
-    float *q; /* [pos_n, q_head_n, k_dim] */
-    struct pn_page_view *pages;
-    struct pn_page_view *narrow; /* NULL: pages have one form */
-    uint32_t page_n;
-};
-
-static void pages_new(struct cache *c, const enum pn_kv_format *formats, uint32_t format_n) {
-    c->page_n = (c->pos_n + PN_PAGE_TOKENS - 1) / PN_PAGE_TOKENS;
-    c->pages = calloc(c->page_n, sizeof *c->pages);
-    assert_non_null(c->pages);
-    for (uint32_t i = 0; i < c->page_n; i++) {
-        enum pn_kv_format f = formats[i % format_n];
-        uint64_t bytes = pn__kv_layer_bytes(f, &c->shape) * LAYERS;
-        c->pages[i] = (struct pn_page_view){aligned_alloc(64, bytes), f};
-        assert_non_null(c->pages[i].data);
-        memset(c->pages[i].data, UNTOUCHED, bytes);
-    }
-}
-
-/* Every page but the first gets a second form, in Q4. */
-static void narrow_new(struct cache *c) {
-    uint64_t bytes = pn__kv_layer_bytes(PN_KV_Q4, &c->shape) * LAYERS;
-    c->narrow = calloc(c->page_n, sizeof *c->narrow);
-    assert_non_null(c->narrow);
-    for (uint32_t i = 1; i < c->page_n; i++) {
-        c->narrow[i] = (struct pn_page_view){aligned_alloc(64, bytes), PN_KV_Q4};
-        assert_non_null(c->narrow[i].data);
-        memset(c->narrow[i].data, UNTOUCHED, bytes);
-    }
-}
-
-static void pages_free(struct cache *c) {
-    for (uint32_t i = 0; i < c->page_n; i++) {
-        free(c->pages[i].data);
-        if (c->narrow) free(c->narrow[i].data);
-    }
-    free(c->pages);
-    free(c->narrow);
-}
-
-static float *floats_new(struct rng *r, uint64_t n, float scale) {
-    float *x = malloc(n * sizeof *x);
-    assert_non_null(x);
-    rng_fill(r, x, n, scale);
-    return x;
-}
-
-static void cache_init(struct cache *c, uint64_t seed, uint32_t pos_n, uint32_t head_n,
-                       uint32_t q_head_n, uint32_t k_dim, uint32_t v_dim) {
-    struct rng r = {seed};
-    *c = (struct cache){
-        .shape = {head_n, k_dim, v_dim, false}, .q_head_n = q_head_n, .pos_n = pos_n};
-    c->scale = 1.0f / sqrtf((float)k_dim);
-    c->k = floats_new(&r, (uint64_t)pos_n * head_n * k_dim, 3);
-    c->v = floats_new(&r, (uint64_t)pos_n * head_n * v_dim, 2);
-    c->q = floats_new(&r, (uint64_t)pos_n * q_head_n * k_dim, 3);
-}
-
-static void cache_free(struct cache *c) {
-    pages_free(c);
-    free(c->k);
-    free(c->v);
-    free(c->q);
-    free(c->sinks);
-}
-
-/* Sinks far below the scores, among them, and above. */
-static void add_sinks(struct cache *c) {
-    static const float some[] = {-20.0f, 0.5f, 30.0f, 4.0f, -INFINITY};
-    c->sinks = calloc(c->q_head_n, sizeof *c->sinks);
-    assert_non_null(c->sinks);
-    for (uint32_t h = 0; h < c->q_head_n; h++)
-        c->sinks[h] = some[h % PN_ARRAY_N(some)];
-}
-
-static struct pn_heads rows_of(float *x, uint32_t from, uint32_t row_n, uint32_t head_n,
-                               uint32_t dim) {
-    return heads(x + (uint64_t)from * head_n * dim, row_n, head_n, dim);
-}
-
-/* The batch of one sequence whose first lower pages are gone. */
-static struct pn_seq seq_of(const struct cache *c, uint32_t from, uint32_t row_n, uint32_t gone_n) {
-    struct pn_seq s = {.row_n = row_n, .pos = from};
-    s.tables[PN_PAGE_WINDOW] =
-        (struct pn_page_table){.pages = c->pages + gone_n,
-                               .first = gone_n,
-                               .n = c->page_n - gone_n,
-                               .narrow = c->narrow ? c->narrow + gone_n : NULL};
-    return s;
-}
-
-static void write_rows(struct backend *b, struct cache *c, uint32_t from, uint32_t row_n) {
-    struct pn_seq seq = seq_of(c, from, row_n, 0);
-    struct pn_batch batch = {.seqs = &seq, .seq_n = 1, .row_n = row_n};
-    pn__op_kv_write(&b->step, &batch, PN_PAGE_WINDOW, LAYER, &c->shape,
-                    rows_of(c->k, from, row_n, c->shape.head_n, c->shape.k_dim),
-                    rows_of(c->v, from, row_n, c->shape.head_n, c->shape.v_dim));
-}
-
-static void attend_rows(struct backend *b, struct cache *c, uint32_t from, uint32_t row_n,
-                        float *out) {
-    uint32_t gone_n = 0;
-    if (c->window && from + 1 > c->window) gone_n = (from + 1 - c->window) / PN_PAGE_TOKENS;
-    struct pn_seq seq = seq_of(c, from, row_n, gone_n);
-    struct pn_batch batch = {.seqs = &seq, .seq_n = 1, .row_n = row_n};
-    pn__op_attention(&b->step, &batch, PN_PAGE_WINDOW, LAYER, &c->shape,
-                     rows_of(c->q, from, row_n, c->q_head_n, c->shape.k_dim), c->scale, c->window,
-                     c->sinks, heads(out, row_n, c->q_head_n, c->shape.v_dim));
-}
-
-/* Writes all K and V, in batches. */
-static void write_all(struct backend *b, struct cache *c) {
-    for (uint32_t at = 0; at < c->pos_n; at += BACKEND_ROW_MAX)
-        write_rows(b, c, at, c->pos_n - at < BACKEND_ROW_MAX ? c->pos_n - at : BACKEND_ROW_MAX);
-}
 
 /* ---- the layout of a page, read by the words of ops.h ---- */
 
@@ -240,9 +109,6 @@ static void turn_float(float *x, uint32_t dim) {
 }
 
 /* ---- storing ---- */
-
-static const enum pn_kv_format all_formats[] = {PN_KV_F32, PN_KV_F16, PN_KV_Q8_0, PN_KV_Q4};
-#define WIDE_FORMAT_N (PN_ARRAY_N(all_formats) - 1)
 
 /* How far x is from the nearest of the sixteen levels times d. */
 static double q4_distance(double x, double d) {

@@ -206,14 +206,28 @@ static void layout_acts(struct pn_arena *a, uint64_t row_n, uint64_t col_n, stru
     acts->bf = pn__arena_take(a, value_n, sizeof *acts->bf);
 }
 
+/* One thread shares its walks with nobody. */
+static void layout_parts(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
+                         struct pn_att_part *parts) {
+    uint64_t query_n = thread_n > 1 ? (uint64_t)thread_n * PN_ATT_PARTS : 0;
+    *parts = (struct pn_att_part){0};
+    if (query_n == 0) return;
+    parts->v = pn__arena_take(a, query_n * c->dim_max, sizeof(float));
+    parts->r = pn__arena_take(a, query_n * c->dim_max, sizeof(float));
+    parts->max = pn__arena_take(a, query_n, sizeof(float));
+    parts->sum = pn__arena_take(a, query_n, sizeof(float));
+}
+
 /* The same walk counts and hands out. `slots` is NULL when counting. */
 static void layout(struct pn_arena *a, const struct pn_cpu_config *c, uint32_t thread_n,
-                   struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_thread_slot *slots) {
+                   struct pn_acts *acts, struct pn_moe_scratch *moe, struct pn_att_part *parts,
+                   struct pn_thread_slot *slots) {
     uint64_t wide_n = ((uint64_t)c->col_max + 31) / 32 * 32;
     uint64_t panel_bytes = panel_size(c->isa, wide_n);
 
     layout_acts(a, c->row_max, c->col_max, acts);
     layout_moe(a, c, moe);
+    layout_parts(a, c, thread_n, parts);
 
     for (uint32_t i = 0; i < thread_n; i++) {
         struct pn_thread_scratch t;
@@ -239,8 +253,9 @@ uint64_t pn__cpu_scratch_bytes(const struct pn_cpu_config *config) {
     struct pn_arena a;
     struct pn_acts acts;
     struct pn_moe_scratch moe;
+    struct pn_att_part parts;
     pn__arena_init(&a, NULL, 0);
-    layout(&a, config, pn__cpu_resolve_threads(config->thread_n), &acts, &moe, NULL);
+    layout(&a, config, pn__cpu_resolve_threads(config->thread_n), &acts, &moe, &parts, NULL);
     return a.overflow ? UINT64_MAX : a.used_bytes;
 }
 
@@ -276,7 +291,7 @@ int pn__cpu_new(const struct pn_cpu_config *config, void *scratch, struct pn_det
     }
     struct pn_arena a;
     pn__arena_init(&a, scratch, pn__cpu_scratch_bytes(&cpu->config));
-    layout(&a, config, cpu->config.thread_n, &cpu->acts, &cpu->moe, cpu->slots);
+    layout(&a, config, cpu->config.thread_n, &cpu->acts, &cpu->moe, &cpu->parts, cpu->slots);
     isa_init(config->isa)(&cpu->kernels);
     *out = cpu;
     return 0;

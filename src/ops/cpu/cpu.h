@@ -46,6 +46,7 @@ struct pn_cpu {
     struct pn_kernels kernels;
     struct pn_acts acts; /* memory only; the shape is set for each matmul */
     struct pn_moe_scratch moe;
+    struct pn_att_part parts; /* [PN_ATT_PARTS * thread_n] queries, of dim_max values each */
     struct pn_thread_slot *slots;
     _Atomic uint32_t next_item; /* of a dynamic split */
     /* The first weights of each matmul of the last step, in order: one step is much like the next,

@@ -109,8 +109,10 @@ struct pn_thread_scratch {
 /* ---- attention ---- */
 
 #define PN_GROUP_TOKENS (PN_GROUP_PAGES * PN_PAGE_TOKENS)
-/* Query vectors that share one walk over K and V. */
+/* Query vectors that share one walk over K and V; parts of them, for each thread, that groups are
+ * kept in where several threads share a walk. */
 #define PN_ATT_QUERIES 64
+#define PN_ATT_PARTS (2 * PN_ATT_QUERIES)
 
 /* Some rows of one sequence and some of the query heads of one KV head. */
 struct pn_att_tile {
@@ -129,6 +131,26 @@ struct pn_att_tile {
     float scale;
     const float *sinks; /* [q.head_n] or NULL */
 };
+
+/* What a tile's queries have of one group, or of all groups so far. */
+struct pn_att_part {
+    float *v; /* [queries][v_dim] sums of p * v */
+    float *r; /* the same of Q4 pages */
+    float *max;
+    float *sum;
+};
+
+/* A query's positions: lo … hi, both included; empty when lo > hi. */
+struct pn_att_span {
+    uint32_t lo;
+    uint32_t hi;
+};
+
+static inline struct pn_att_span pn__att_span(const struct pn_att_tile *t, uint32_t query) {
+    uint32_t pos = t->pos + query / t->head_n;
+    uint32_t lo = t->window && pos >= t->window ? pos - t->window + 1 : 0;
+    return (struct pn_att_span){lo, pos};
+}
 
 /* The form of page number `page` that the rows of a tile read. Where pages have two, a tile's rows
  * stand in one page. */
@@ -256,6 +278,19 @@ struct pn_kernels {
      * At positions in Q4 pages q is rotated for the score, and p * v goes to sums of its own, R
      * beside A. A row that has such positions takes A = A + R rotated back, before the sink. */
     void (*attention)(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch);
+
+    /* The same in pieces, the same bits. One group's m, l and acc of all queries that have any
+     * positions in it; what stands in the part of others is undefined. */
+    void (*attention_group)(const struct pn_att_tile *tile, uint32_t group,
+                            const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch);
+    /* Merges group `group` into `all`, which holds the groups before it. */
+    void (*attention_merge)(const struct pn_att_tile *tile, uint32_t group,
+                            const struct pn_att_part *all, const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch);
+    /* Merges the sink, and writes out. */
+    void (*attention_end)(const struct pn_att_tile *tile, const struct pn_att_part *all,
+                          const struct pn_thread_scratch *scratch);
 
     /* Channels [lo, hi): y = fmaf over j ascending, from 0; out = silu(y). Then the state moves. */
     void (*conv_silu)(const struct pn_conv *conv, uint32_t lo, uint32_t hi);

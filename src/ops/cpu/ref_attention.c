@@ -87,18 +87,12 @@ static const float *load_row(enum pn_kv_format format, const uint8_t *row, float
 
 /* ---- one tile ---- */
 
-/* A query's positions: lo … hi, both included. */
-struct span {
-    uint32_t lo;
-    uint32_t hi;
-};
-
 struct walk {
     const struct pn_att_tile *tile;
     const struct pn_thread_scratch *scratch;
     uint32_t query_n;
     uint32_t dim_stride; /* of group_v and merged_v */
-    struct span spans[PN_ATT_QUERIES];
+    struct pn_att_span spans[PN_ATT_QUERIES];
     bool any_q4[PN_ATT_QUERIES]; /* among its positions */
     float sum[PN_ATT_QUERIES];   /* of the group */
     float max[PN_ATT_QUERIES];
@@ -112,15 +106,9 @@ static float *query_at(const struct pn_heads *h, const struct pn_att_tile *t, ui
            (t->head_i + i % t->head_n) * h->head_stride;
 }
 
-static struct span span_of(const struct pn_att_tile *t, uint32_t i) {
-    uint32_t pos = t->pos + i / t->head_n;
-    uint32_t lo = t->window && pos >= t->window ? pos - t->window + 1 : 0;
-    return (struct span){lo, pos};
-}
-
 /* The part of a span inside [from, to]; empty when lo > hi. */
-static struct span clip(struct span s, uint32_t from, uint32_t to) {
-    return (struct span){s.lo > from ? s.lo : from, s.hi < to ? s.hi : to};
+static struct pn_att_span clip(struct pn_att_span s, uint32_t from, uint32_t to) {
+    return (struct pn_att_span){s.lo > from ? s.lo : from, s.hi < to ? s.hi : to};
 }
 
 static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool value,
@@ -136,7 +124,7 @@ static const uint8_t *row_at(const struct pn_att_tile *t, uint32_t pos, bool val
 }
 
 /* Scores of positions from … to, to scores[query][position - from]. */
-static void score(struct walk *w, uint32_t from, struct span all) {
+static void score(struct walk *w, uint32_t from, struct pn_att_span all) {
     const struct pn_att_tile *t = w->tile;
     for (uint32_t pos = all.lo; pos <= all.hi; pos++) {
         enum pn_kv_format format;
@@ -153,7 +141,7 @@ static void score(struct walk *w, uint32_t from, struct span all) {
 }
 
 /* Scores to exp(s - max), with the group's maximum and sum. */
-static void soften(struct walk *w, uint32_t i, struct span local) {
+static void soften(struct walk *w, uint32_t i, struct pn_att_span local) {
     float *s = w->scratch->scores + i * PN_GROUP_TOKENS;
     float max = -INFINITY;
     for (uint32_t t = local.lo; t <= local.hi; t++)
@@ -167,7 +155,7 @@ static void soften(struct walk *w, uint32_t i, struct span local) {
     w->sum[i] = pn__lanes_sum(lanes);
 }
 
-static void weigh(struct walk *w, uint32_t from, struct span all) {
+static void weigh(struct walk *w, uint32_t from, struct pn_att_span all) {
     const struct pn_att_tile *t = w->tile;
     uint32_t dim = t->shape->v_dim;
     uint32_t row_dim = t->shape->v_in_k ? t->shape->k_dim : dim;
@@ -223,20 +211,26 @@ static float merge_sink(struct walk *w, uint32_t i) {
     return a;
 }
 
-/* Positions from … from + PN_GROUP_TOKENS - 1, as far as a query has any. */
-static void group(struct walk *w, uint32_t from, struct span all) {
+/* Group g as far as a query has any of it: its maximum, sum and values. */
+static void add_group(struct walk *w, uint32_t g, struct pn_att_span all) {
     uint32_t dim = w->tile->shape->v_dim;
+    uint32_t from = g * PN_GROUP_TOKENS;
+    all = clip(all, from, from + PN_GROUP_TOKENS - 1);
     score(w, from, all);
     for (uint32_t i = 0; i < w->query_n; i++) {
-        struct span own = clip(w->spans[i], all.lo, all.hi);
+        struct pn_att_span own = clip(w->spans[i], all.lo, all.hi);
         if (own.lo > own.hi) continue;
-        soften(w, i, (struct span){own.lo - from, own.hi - from});
+        soften(w, i, (struct pn_att_span){own.lo - from, own.hi - from});
         memset(w->scratch->group_v + i * w->dim_stride, 0, dim * sizeof(float));
         if (w->any_q4[i]) memset(w->scratch->group_r + i * w->dim_stride, 0, dim * sizeof(float));
     }
     weigh(w, from, all);
+}
+
+static void merge_group(struct walk *w, uint32_t g) {
+    uint32_t from = g * PN_GROUP_TOKENS;
     for (uint32_t i = 0; i < w->query_n; i++) {
-        struct span own = clip(w->spans[i], all.lo, all.hi);
+        struct pn_att_span own = clip(w->spans[i], from, from + PN_GROUP_TOKENS - 1);
         if (own.lo <= own.hi) merge(w, i);
     }
 }
@@ -244,7 +238,7 @@ static void group(struct walk *w, uint32_t from, struct span all) {
 /* A query's positions, and itself rotated if any of them are in Q4. */
 static void begin(struct walk *w, uint32_t i) {
     const struct pn_att_tile *t = w->tile;
-    w->spans[i] = span_of(t, i);
+    w->spans[i] = pn__att_span(t, i);
     w->any_q4[i] = pn__att_any_q4(t, w->spans[i].lo, w->spans[i].hi);
     if (!w->any_q4[i]) return;
     float *q = w->scratch->turned_q + i * t->shape->k_dim;
@@ -267,18 +261,82 @@ static void finish(struct walk *w, uint32_t i) {
         out[c] = v[c] * a / w->merged_sum[i];
 }
 
-static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
-    struct walk w = {.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
-    w.dim_stride = tile->shape->v_dim;
-    struct span all = {UINT32_MAX, 0};
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        begin(&w, i);
-        all.lo = w.spans[i].lo < all.lo ? w.spans[i].lo : all.lo;
-        all.hi = w.spans[i].hi > all.hi ? w.spans[i].hi : all.hi;
+/* All queries, and the positions that any of them sees. */
+static struct pn_att_span begin_all(struct walk *w) {
+    struct pn_att_span all = {UINT32_MAX, 0};
+    for (uint32_t i = 0; i < w->query_n; i++) {
+        begin(w, i);
+        all.lo = w->spans[i].lo < all.lo ? w->spans[i].lo : all.lo;
+        all.hi = w->spans[i].hi > all.hi ? w->spans[i].hi : all.hi;
     }
+    return all;
+}
+
+static struct walk walk_of(const struct pn_att_tile *tile,
+                           const struct pn_thread_scratch *scratch) {
+    return (struct walk){.tile = tile,
+                         .scratch = scratch,
+                         .query_n = tile->row_n * tile->head_n,
+                         .dim_stride = tile->shape->v_dim};
+}
+
+static void attention_group(const struct pn_att_tile *tile, uint32_t g,
+                            const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    struct pn_att_span all = begin_all(&w);
+    own.group_v = part->v;
+    own.group_r = part->r;
+    add_group(&w, g, all);
+    memcpy(part->max, w.max, w.query_n * sizeof *w.max);
+    memcpy(part->sum, w.sum, w.query_n * sizeof *w.sum);
+}
+
+static void attention_merge(const struct pn_att_tile *tile, uint32_t g,
+                            const struct pn_att_part *all, const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    own.group_v = part->v;
+    own.group_r = part->r;
+    own.merged_v = all->v;
+    own.merged_r = all->r;
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        w.spans[i] = pn__att_span(tile, i);
+        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
+        w.merged_any[i] = w.spans[i].lo / PN_GROUP_TOKENS < g;
+    }
+    memcpy(w.max, part->max, w.query_n * sizeof *w.max);
+    memcpy(w.sum, part->sum, w.query_n * sizeof *w.sum);
+    memcpy(w.merged_max, all->max, w.query_n * sizeof *w.max);
+    memcpy(w.merged_sum, all->sum, w.query_n * sizeof *w.sum);
+    merge_group(&w, g);
+    memcpy(all->max, w.merged_max, w.query_n * sizeof *w.max);
+    memcpy(all->sum, w.merged_sum, w.query_n * sizeof *w.sum);
+}
+
+static void attention_end(const struct pn_att_tile *tile, const struct pn_att_part *all,
+                          const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    own.merged_v = all->v;
+    own.merged_r = all->r;
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        w.spans[i] = pn__att_span(tile, i);
+        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
+        w.merged_max[i] = all->max[i];
+        w.merged_sum[i] = all->sum[i];
+        finish(&w, i);
+    }
+}
+
+static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
+    struct walk w = walk_of(tile, scratch);
+    struct pn_att_span all = begin_all(&w);
     for (uint32_t g = all.lo / PN_GROUP_TOKENS; g <= all.hi / PN_GROUP_TOKENS; g++) {
-        uint32_t from = g * PN_GROUP_TOKENS;
-        group(&w, from, clip(all, from, from + PN_GROUP_TOKENS - 1));
+        add_group(&w, g, all);
+        merge_group(&w, g);
     }
     for (uint32_t i = 0; i < w.query_n; i++)
         finish(&w, i);
@@ -290,4 +348,7 @@ void PN_K(init_attention)(struct pn_kernels *k) {
     k->kv_store[PN_KV_Q8_0] = store_q8_0;
     k->kv_store[PN_KV_Q4] = store_q4;
     k->attention = attention;
+    k->attention_group = attention_group;
+    k->attention_merge = attention_merge;
+    k->attention_end = attention_end;
 }

@@ -17,12 +17,6 @@ static float *query_at(const struct pn_heads *h, const struct pn_att_tile *t, ui
            (t->head_i + i % t->head_n) * h->head_stride;
 }
 
-static struct span span_of(const struct pn_att_tile *t, uint32_t i) {
-    uint32_t pos = t->pos + i / t->head_n;
-    uint32_t lo = t->window && pos >= t->window ? pos - t->window + 1 : 0;
-    return (struct span){lo, pos};
-}
-
 /* ---- scores ---- */
 
 /* A part of the walk's queries. */
@@ -139,7 +133,7 @@ static void copy_queries(const struct walk *w, struct keys *x, bool turned) {
 
 /* Scores of all queries at all positions of the blocks that `all` touches. Where a block sticks out
  * it is still the same page. */
-static void score(const struct walk *w, uint32_t from, struct span all) {
+static void score(const struct walk *w, uint32_t from, struct pn_att_span all) {
     struct keys x;
     uint32_t dim = w->tile->shape->k_dim;
     uint32_t part_n = (w->query_n + QUERIES - 1) / QUERIES;
@@ -195,12 +189,12 @@ INLINE void exp_of(struct w16 s[EXP_N / 2]) {
 }
 
 /* Of sixteen values for positions t … t + 15 those inside the span, else `other`. */
-INLINE struct w16 inside(struct span s, uint32_t t, struct w16 x, float other) {
+INLINE struct w16 inside(struct pn_att_span s, uint32_t t, struct w16 x, float other) {
     return w16_between(x, s.lo > t ? s.lo - t : 0, s.hi - t, w16_set(other));
 }
 
 /* Scores to exp(s - max), with the group's maximum and sum. A NaN is no maximum. */
-static void soften(struct walk *w, uint32_t i, struct span local) {
+static void soften(struct walk *w, uint32_t i, struct pn_att_span local) {
     const uint32_t start = local.lo & ~15u;
     struct w16 max = w16_set(-INFINITY);
     for (uint32_t t = start; t <= local.hi; t += 16)
@@ -241,8 +235,8 @@ struct values {
 
 /* p * v over positions of `s` into query_n queries' sums; vec_n registers of channels. Both are
  * constants where this is inlined. */
-INLINE void weigh_tile(const struct walk *w, const struct values *v, uint32_t from, struct span s,
-                       uint32_t query, uint32_t query_n, uint32_t vec_n) {
+INLINE void weigh_tile(const struct walk *w, const struct values *v, uint32_t from,
+                       struct pn_att_span s, uint32_t query, uint32_t query_n, uint32_t vec_n) {
     uint32_t dim = w->tile->shape->v_dim;
     float *acc = v->sums + (uint64_t)query * dim + v->c;
     uint32_t last_n = v->c_n - 16 * (vec_n - 1);
@@ -272,8 +266,8 @@ INLINE void weigh_tile(const struct walk *w, const struct values *v, uint32_t fr
             store_some(acc + m * dim + 16 * c, f[m][c], c == vec_n - 1 ? last_n : 16);
 }
 
-INLINE void weigh_span(const struct walk *w, const struct values *v, uint32_t from, struct span s,
-                       uint32_t query, uint32_t query_n) {
+INLINE void weigh_span(const struct walk *w, const struct values *v, uint32_t from,
+                       struct pn_att_span s, uint32_t query, uint32_t query_n) {
     if (s.lo > s.hi) return;
     switch ((v->c_n + 15) / 16) {
     case 1:
@@ -292,21 +286,21 @@ INLINE void weigh_span(const struct walk *w, const struct values *v, uint32_t fr
     }
 }
 
-static void weigh_one(const struct walk *w, const struct values *v, uint32_t from, struct span s,
-                      uint32_t query) {
+static void weigh_one(const struct walk *w, const struct values *v, uint32_t from,
+                      struct pn_att_span s, uint32_t query) {
     weigh_span(w, v, from, s, query, 1);
 }
 
 /* A part's queries over the page's positions in `page`: those that all of them see together, what
  * only some see before and after that one by one. */
 INLINE void weigh_part(const struct walk *w, const struct values *v, uint32_t from,
-                       struct span page, struct part part) {
-    struct span common = page;
+                       struct pn_att_span page, struct part part) {
+    struct pn_att_span common = page;
     for (uint32_t m = 0; m < part.n; m++)
         common = clip(common, w->spans[part.i + m].lo, w->spans[part.i + m].hi);
     bool any = common.lo <= common.hi;
     for (uint32_t m = 0; m < part.n; m++) {
-        struct span own = clip(w->spans[part.i + m], page.lo, page.hi);
+        struct pn_att_span own = clip(w->spans[part.i + m], page.lo, page.hi);
         if (any) own.hi = common.lo - 1;
         if (!any || own.lo < common.lo) weigh_one(w, v, from, own, part.i + m);
     }
@@ -318,20 +312,20 @@ INLINE void weigh_part(const struct walk *w, const struct values *v, uint32_t fr
     else
         weigh_one(w, v, from, common, part.i);
     for (uint32_t m = 0; m < part.n; m++) {
-        struct span own = clip(w->spans[part.i + m], page.lo, page.hi);
+        struct pn_att_span own = clip(w->spans[part.i + m], page.lo, page.hi);
         own.lo = common.hi + 1;
         weigh_one(w, v, from, own, part.i + m);
     }
 }
 
-static void weigh(struct walk *w, uint32_t from, struct span all) {
+static void weigh(struct walk *w, uint32_t from, struct pn_att_span all) {
     PN_ALIGNED(64) float buf[PN_PAGE_TOKENS * V_CHUNK];
     uint32_t dim = w->tile->shape->v_dim;
     uint32_t step_n = (dim + V_CHUNK - 1) / V_CHUNK * ((w->query_n + QUERIES - 1) / QUERIES);
     for (uint32_t pos = all.lo / PN_PAGE_TOKENS * PN_PAGE_TOKENS; pos <= all.hi;
          pos += PN_PAGE_TOKENS) {
         struct rows rows = rows_of(w->tile, pos, true);
-        struct span page = clip(all, pos, pos + PN_PAGE_TOKENS - 1);
+        struct pn_att_span page = clip(all, pos, pos + PN_PAGE_TOKENS - 1);
         struct ahead ahead =
             ahead_of(w, pos + PN_PAGE_TOKENS, PN_PAGE_TOKENS, all.hi, true, step_n);
         float *sums = rows.format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v;
@@ -390,14 +384,16 @@ static float merge_sink(struct walk *w, uint32_t i) {
     return a;
 }
 
-/* Positions from … from + PN_GROUP_TOKENS - 1, as far as a query has any. */
-static void group(struct walk *w, uint32_t from, struct span all) {
+/* Group g as far as a query has any of it: its maximum, sum and values. */
+static void add_group(struct walk *w, uint32_t g, struct pn_att_span all) {
     uint32_t dim = w->tile->shape->v_dim;
+    uint32_t from = g * PN_GROUP_TOKENS;
+    all = clip(all, from, from + PN_GROUP_TOKENS - 1);
     score(w, from, all);
     for (uint32_t i = 0; i < w->query_n; i++) {
-        struct span own = clip(w->spans[i], all.lo, all.hi);
+        struct pn_att_span own = clip(w->spans[i], all.lo, all.hi);
         if (own.lo > own.hi) continue;
-        soften(w, i, (struct span){own.lo - from, own.hi - from});
+        soften(w, i, (struct pn_att_span){own.lo - from, own.hi - from});
         memset(w->scratch->group_v + (uint64_t)i * dim, 0, dim * sizeof(float));
         if (w->any_q4[i]) memset(w->scratch->group_r + (uint64_t)i * dim, 0, dim * sizeof(float));
     }
@@ -405,8 +401,12 @@ static void group(struct walk *w, uint32_t from, struct span all) {
         weigh_few(w, from, all);
     else
         weigh(w, from, all);
+}
+
+static void merge_group(struct walk *w, uint32_t g) {
+    uint32_t from = g * PN_GROUP_TOKENS;
     for (uint32_t i = 0; i < w->query_n; i++) {
-        struct span own = clip(w->spans[i], all.lo, all.hi);
+        struct pn_att_span own = clip(w->spans[i], from, from + PN_GROUP_TOKENS - 1);
         if (own.lo <= own.hi) merge(w, i);
     }
 }
@@ -414,7 +414,7 @@ static void group(struct walk *w, uint32_t from, struct span all) {
 /* A query's positions, and itself rotated if any of them are in Q4. */
 static void begin(struct walk *w, uint32_t i) {
     const struct pn_att_tile *t = w->tile;
-    w->spans[i] = span_of(t, i);
+    w->spans[i] = pn__att_span(t, i);
     w->q[i] = query_at(&t->q, t, i);
     w->any_q4[i] = pn__att_any_q4(t, w->spans[i].lo, w->spans[i].hi);
     if (!w->any_q4[i]) return;
@@ -438,17 +438,79 @@ static void finish(struct walk *w, uint32_t i) {
     }
 }
 
-static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
-    struct walk w = {.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
-    struct span all = {UINT32_MAX, 0};
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        begin(&w, i);
-        all.lo = min_u32(all.lo, w.spans[i].lo);
-        all.hi = max_u32(all.hi, w.spans[i].hi);
+/* All queries, and the positions that any of them sees. */
+static struct pn_att_span begin_all(struct walk *w) {
+    struct pn_att_span all = {UINT32_MAX, 0};
+    for (uint32_t i = 0; i < w->query_n; i++) {
+        begin(w, i);
+        all.lo = min_u32(all.lo, w->spans[i].lo);
+        all.hi = max_u32(all.hi, w->spans[i].hi);
     }
+    return all;
+}
+
+static struct walk walk_of(const struct pn_att_tile *tile,
+                           const struct pn_thread_scratch *scratch) {
+    return (struct walk){.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
+}
+
+static void attention_group(const struct pn_att_tile *tile, uint32_t g,
+                            const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    struct pn_att_span all = begin_all(&w);
+    own.group_v = part->v;
+    own.group_r = part->r;
+    add_group(&w, g, all);
+    memcpy(part->max, w.max, w.query_n * sizeof *w.max);
+    memcpy(part->sum, w.sum, w.query_n * sizeof *w.sum);
+}
+
+static void attention_merge(const struct pn_att_tile *tile, uint32_t g,
+                            const struct pn_att_part *all, const struct pn_att_part *part,
+                            const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    own.group_v = part->v;
+    own.group_r = part->r;
+    own.merged_v = all->v;
+    own.merged_r = all->r;
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        w.spans[i] = pn__att_span(tile, i);
+        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
+        w.merged_any[i] = w.spans[i].lo / PN_GROUP_TOKENS < g;
+    }
+    memcpy(w.max, part->max, w.query_n * sizeof *w.max);
+    memcpy(w.sum, part->sum, w.query_n * sizeof *w.sum);
+    memcpy(w.merged_max, all->max, w.query_n * sizeof *w.max);
+    memcpy(w.merged_sum, all->sum, w.query_n * sizeof *w.sum);
+    merge_group(&w, g);
+    memcpy(all->max, w.merged_max, w.query_n * sizeof *w.max);
+    memcpy(all->sum, w.merged_sum, w.query_n * sizeof *w.sum);
+}
+
+static void attention_end(const struct pn_att_tile *tile, const struct pn_att_part *all,
+                          const struct pn_thread_scratch *scratch) {
+    struct pn_thread_scratch own = *scratch;
+    struct walk w = walk_of(tile, &own);
+    own.merged_v = all->v;
+    own.merged_r = all->r;
+    for (uint32_t i = 0; i < w.query_n; i++) {
+        w.spans[i] = pn__att_span(tile, i);
+        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
+        w.merged_max[i] = all->max[i];
+        w.merged_sum[i] = all->sum[i];
+        finish(&w, i);
+    }
+}
+
+static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
+    struct walk w = walk_of(tile, scratch);
+    struct pn_att_span all = begin_all(&w);
     for (uint32_t g = all.lo / PN_GROUP_TOKENS; g <= all.hi / PN_GROUP_TOKENS; g++) {
-        uint32_t from = g * PN_GROUP_TOKENS;
-        group(&w, from, clip(all, from, from + PN_GROUP_TOKENS - 1));
+        add_group(&w, g, all);
+        merge_group(&w, g);
     }
     for (uint32_t i = 0; i < w.query_n; i++)
         finish(&w, i);
@@ -456,4 +518,7 @@ static void attention(const struct pn_att_tile *tile, const struct pn_thread_scr
 
 void PN_K(init_wide_attention)(struct pn_kernels *k) {
     k->attention = attention;
+    k->attention_group = attention_group;
+    k->attention_merge = attention_merge;
+    k->attention_end = attention_end;
 }

@@ -110,9 +110,9 @@ INLINE void score_few(const struct walk *w, const struct rows *r, uint32_t pos, 
 
 /* p * v of positions `s`, all in one page, for channels [c, c + 16 vec_n), of the last sixteen n.
  * Constants where this is inlined: query_n, vec_n, format, and n but at the end of a vector. */
-INLINE void add_values(const struct walk *w, const struct rows *r, uint32_t from, struct span s,
-                       uint32_t c, uint32_t n, uint32_t query_n, uint32_t vec_n,
-                       enum pn_kv_format format, struct ahead *ahead) {
+INLINE void add_values(const struct walk *w, const struct rows *r, uint32_t from,
+                       struct pn_att_span s, uint32_t c, uint32_t n, uint32_t query_n,
+                       uint32_t vec_n, enum pn_kv_format format, struct ahead *ahead) {
     const uint32_t dim = w->tile->shape->v_dim;
     float *acc = (format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v) + c;
     struct w16 f[QUERIES][V_CHUNK / 16];
@@ -149,8 +149,9 @@ INLINE void add_values(const struct walk *w, const struct rows *r, uint32_t from
             store_some(acc + m * dim + 16 * i, f[m][i], i == vec_n - 1 ? n : 16);
 }
 
-INLINE void add_page(const struct walk *w, const struct rows *r, uint32_t from, struct span s,
-                     uint32_t query_n, enum pn_kv_format format, struct ahead *ahead) {
+INLINE void add_page(const struct walk *w, const struct rows *r, uint32_t from,
+                     struct pn_att_span s, uint32_t query_n, enum pn_kv_format format,
+                     struct ahead *ahead) {
     const uint32_t dim = w->tile->shape->v_dim;
     uint32_t c = 0;
     for (; c + V_CHUNK <= dim; c += V_CHUNK)
@@ -160,8 +161,8 @@ INLINE void add_page(const struct walk *w, const struct rows *r, uint32_t from, 
     if (c < dim) add_values(w, r, from, s, c, dim - c, query_n, 1, format, ahead);
 }
 
-INLINE void add_page_as(const struct walk *w, const struct rows *r, uint32_t from, struct span s,
-                        enum pn_kv_format format, struct ahead *ahead) {
+INLINE void add_page_as(const struct walk *w, const struct rows *r, uint32_t from,
+                        struct pn_att_span s, enum pn_kv_format format, struct ahead *ahead) {
     switch (w->query_n) {
     case 1:
         add_page(w, r, from, s, 1, format, ahead);
@@ -186,11 +187,11 @@ INLINE bool few_values(const struct walk *w) {
 }
 
 /* What `weigh` does, without the buffer. */
-static void weigh_few(const struct walk *w, uint32_t from, struct span all) {
+static void weigh_few(const struct walk *w, uint32_t from, struct pn_att_span all) {
     const uint32_t chunk_n = (w->tile->shape->v_dim + V_CHUNK - 1) / V_CHUNK;
     for (uint32_t pos = all.lo; pos <= all.hi; pos = (pos | (PN_PAGE_TOKENS - 1)) + 1) {
         struct rows rows = rows_of(w->tile, pos, true);
-        struct span s = {pos, min_u32(all.hi, pos | (PN_PAGE_TOKENS - 1))};
+        struct pn_att_span s = {pos, min_u32(all.hi, pos | (PN_PAGE_TOKENS - 1))};
         struct ahead ahead =
             ahead_of(w, s.hi + 1, PN_PAGE_TOKENS, all.hi, true, PN_PAGE_TOKENS * chunk_n);
         switch (rows.format) {

@@ -22,17 +22,11 @@
 #define KEY_REGS (KEYS / 16)
 #define K_CHUNK 256 /* elements of K in the buffer; longer heads come in pieces */
 
-/* A query's positions: lo … hi, both included; empty when lo > hi. */
-struct span {
-    uint32_t lo;
-    uint32_t hi;
-};
-
 struct walk {
     const struct pn_att_tile *tile;
     const struct pn_thread_scratch *scratch;
     uint32_t query_n;
-    struct span spans[PN_ATT_QUERIES];
+    struct pn_att_span spans[PN_ATT_QUERIES];
     const float *q[PN_ATT_QUERIES];
     bool any_q4[PN_ATT_QUERIES]; /* among its positions */
     float sum[PN_ATT_QUERIES];   /* of the group */
@@ -57,8 +51,8 @@ INLINE uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-INLINE struct span clip(struct span s, uint32_t from, uint32_t to) {
-    return (struct span){max_u32(s.lo, from), min_u32(s.hi, to)};
+INLINE struct pn_att_span clip(struct pn_att_span s, uint32_t from, uint32_t to) {
+    return (struct pn_att_span){max_u32(s.lo, from), min_u32(s.hi, to)};
 }
 
 /* n elements, at most sixteen, then zeros. */
@@ -74,7 +68,7 @@ INLINE void store_some(float *p, struct w16 x, uint32_t n) {
 }
 
 /* Vectors that a walk comes to later. Many hints at once would wait for one another, so they are
- * given in steps, between other work. */
+ * given in steps, between other work; into the second-level cache, as fetch.h says. */
 struct ahead {
     const uint8_t *p;
     const uint8_t *end;
@@ -93,7 +87,7 @@ INLINE struct ahead ahead_of(const struct walk *w, uint32_t pos, uint32_t n, uin
 
 INLINE void fetch(struct ahead *a) {
     for (uint32_t i = 0; i < a->step_n && a->p < a->end; i++, a->p += 64)
-        pn__prefetch_lines(a->p, 1);
+        _mm_prefetch((const char *)a->p, _MM_HINT_T1);
 }
 
 #endif
