@@ -247,7 +247,7 @@ struct pn_kernels {
     /* beta = sigmoid(beta); g = a * softplus(g + dt). */
     void (*delta_gates)(float *g, float *beta, const float *a, const float *dt, uint32_t n);
 
-    /* One row of a router: logits [expert_n] (spent) to ids and weights [top_k], as ops.h says.
+    /* One row of a router: logits [expert_n] (spent) to ids and weights [top_k], as views.h says.
      * softmax: p = exp(x - max) / sum, the sum in lane order. The sum of the chosen weights that
      * they are divided by: in router order. False, with ids and weights undefined, when a logit,
      * p + bias or a weight isn't finite. */
@@ -269,7 +269,7 @@ struct pn_kernels {
      * the half's range becomes infinite, so that the block reads as no finite number. Q4: q4.h. */
     void (*kv_store[PN_KV_FORMAT_N])(const float *x, uint8_t *row, uint32_t dim);
 
-    /* out = softmax(scale * q.k) v for each query of the tile, as ops.h says.
+    /* out = softmax(scale * q.k) v for each query of the tile, as views.h says.
      * s = (q.k in lane order) * scale. In each group of PN_GROUP_TOKENS positions that has any for
      * the query: m = max s, p = exp(s - m), l = sum p (lane t mod 16, tree), acc = fmaf(p, v, acc)
      * over t ascending. Merging, ascending: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
