@@ -249,7 +249,9 @@ INLINE void pn__put16(const struct pn_mm *mm, uint32_t m, uint32_t row, __mmask1
 typedef void (*pn_direct_fn)(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n,
                              __m512 f[PN_TILE]);
 typedef void (*pn_pack_fn)(const struct pn_walk *k, uint8_t *to);
-/* group_n groups of a panel against a tile of columns, feeding every FEED_LEN weights of a row. */
+/* group_n groups of a panel against a tile of columns, feeding every FEED_LEN weights of a row.
+ * Types write both cases out: clang unrolls these functions before it inlines them, and over a
+ * number not yet known it left the sums in memory, at a quarter of the speed. */
 typedef void (*pn_panel_fn)(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,
                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,
                             __m512 f[PANEL_PAIR][PN_TILE]);

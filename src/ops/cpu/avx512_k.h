@@ -224,7 +224,10 @@ INLINE void panel_k(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n
     INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,      \
                              const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,    \
                              __m512 f[PANEL_PAIR][PN_TILE]) {                                   \
-        panel_k(panel, group_bytes, group_n, run_n, has_min, a, tile_i, feed, f);               \
+        if (group_n == PANEL_PAIR)                                                              \
+            panel_k(panel, group_bytes, PANEL_PAIR, run_n, has_min, a, tile_i, feed, f);        \
+        else                                                                                    \
+            panel_k(panel, group_bytes, 1, run_n, has_min, a, tile_i, feed, f);                 \
     }                                                                                           \
     static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
                               const struct pn_thread_scratch *scratch) {                        \

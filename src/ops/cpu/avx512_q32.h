@@ -197,24 +197,28 @@ INLINE void panel_q32(const uint8_t *panel, uint64_t group_bytes, uint32_t group
 
 /* ---- the types ---- */
 
-#define Q32_TYPE(name, offset, has_min, halves)                                                   \
-    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n,   \
-                              __m512 f[PN_TILE]) {                                                \
-        direct_q32(k, walk_##name, (struct sums){offset, has_min, halves}, a, col_n, f);          \
-    }                                                                                             \
-    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                               \
-        pack_q32(k, walk_##name, (has_min) || (halves), to);                                      \
-    }                                                                                             \
-    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,        \
-                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,      \
-                             __m512 f[PANEL_PAIR][PN_TILE]) {                                     \
-        panel_q32(panel, group_bytes, group_n, (struct sums){offset, has_min, halves}, a, tile_i, \
-                  feed, f);                                                                       \
-    }                                                                                             \
-    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                   \
-                              const struct pn_thread_scratch *scratch) {                          \
-        const struct pn_group_shape shape = {32, RECORD_BYTES};                                   \
-        pn__matmul16(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);       \
+#define Q32_TYPE(name, offset, has_min, halves)                                                  \
+    INLINE void direct_##name(const struct pn_walk *k, const struct pn_acts *a, uint32_t col_n,  \
+                              __m512 f[PN_TILE]) {                                               \
+        direct_q32(k, walk_##name, (struct sums){offset, has_min, halves}, a, col_n, f);         \
+    }                                                                                            \
+    INLINE void pack_##name(const struct pn_walk *k, uint8_t *to) {                              \
+        pack_q32(k, walk_##name, (has_min) || (halves), to);                                     \
+    }                                                                                            \
+    INLINE void panel_##name(const uint8_t *panel, uint64_t group_bytes, uint32_t group_n,       \
+                             const struct pn_acts *a, uint32_t tile_i, struct pn_feed *feed,     \
+                             __m512 f[PANEL_PAIR][PN_TILE]) {                                    \
+        if (group_n == PANEL_PAIR)                                                               \
+            panel_q32(panel, group_bytes, PANEL_PAIR, (struct sums){offset, has_min, halves}, a, \
+                      tile_i, feed, f);                                                          \
+        else                                                                                     \
+            panel_q32(panel, group_bytes, 1, (struct sums){offset, has_min, halves}, a, tile_i,  \
+                      feed, f);                                                                  \
+    }                                                                                            \
+    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                  \
+                              const struct pn_thread_scratch *scratch) {                         \
+        const struct pn_group_shape shape = {32, RECORD_BYTES};                                  \
+        pn__matmul16(mm, lo, hi, scratch, shape, direct_##name, pack_##name, panel_##name);      \
     }
 
 #endif
