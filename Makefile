@@ -17,7 +17,8 @@ endef
 # whole models to the bit.
 AARCH64 = kernels matmul heads rows recurrent rope route quant_types quant_half quant_quantize \
 	quant_golden gguf_read gguf_malformed block kv bits golden
-AARCH64_CASES = ^(test_($(subst $() ,|,$(AARCH64)))|golden_wide-llama-.*|golden_(qwen|gemma)3)$$
+AARCH64_TESTS = $(subst $() ,|,$(AARCH64) bits_plain)
+AARCH64_CASES = ^(test_($(AARCH64_TESTS))|golden_wide-.*|golden_(qwen|gemma)3)$$
 AARCH64_ROOT = scripts/sysroot.sh arm64 build/aarch64-root
 define AARCH64_SHORT
 cmake --preset aarch64 >/dev/null && \
