@@ -36,8 +36,19 @@ class Watcher:
         return code
 
     def log(self):
-        """Read without a seek: the offset is the program's too, which would then write there."""
-        return os.pread(self.err.fileno(), 1 << 24, 0).decode()
+        return written(self.err)
+
+
+def written(f):
+    """Read without a seek: the offset is the program's too, which would then write there."""
+    return os.pread(f.fileno(), 1 << 24, 0).decode()
+
+
+def catches(process, sig):
+    """Whether its handler stands: before that the signal would end it."""
+    with open("/proc/%d/status" % process.pid, encoding="ascii") as f:
+        caught = re.search(r"^SigCgt:\s*(\w+)$", f.read(), re.MULTILINE)
+    return int(caught.group(1), 16) >> (sig - 1) & 1
 
 
 def wait_for(what):
@@ -146,22 +157,20 @@ class Monitor(unittest.TestCase):
 
     def usable(self, w):
         """It watches on: SIGUSR1 is answered."""
+        wait_for(lambda: catches(w.process, signal.SIGUSR1))
         wait_for(lambda: w.process.send_signal(signal.SIGUSR1) or "decisions" in w.log())
 
     def test_nowhere(self):
         busy = os.path.join(self.folder.name, "a-file")
         with open(busy, "w"):
             pass
-        # SIGUSR1 before the handler stands would end it: wait for the first words, or a moment.
         asked = self.start("--state-dir", os.path.join(busy, "x"))
         self.assertRegex(wait_for(asked.log), "--state-dir: '.*/a-file/x' can't be used, no "
                          "snapshot is kept there: Not a directory")
-        time.sleep(0.5)
         self.usable(asked)
         for flags, env in (([], {"HOME": busy}), ([], {}),
                            (["--state-dir", ""], {"HOME": self.root})):
             w = self.start(*flags, env=env)
-            time.sleep(0.5)
             self.usable(w)
             self.assertNotIn("state", w.log())
         self.assertEqual(os.listdir(self.root), ["proc"])
@@ -206,13 +215,12 @@ class Monitor(unittest.TestCase):
                                  stdout=subprocess.PIPE, stderr=err, text=True)
 
             def log():
-                err.seek(0)
-                return err.read()
+                return written(err)
 
-            # One answer first: then the handler stands.
             p.stdin.write("a\n")
             p.stdin.flush()
             wait_for(lambda: "prompt tokens" in log())
+            wait_for(lambda: catches(p, signal.SIGUSR1))
             p.send_signal(signal.SIGUSR1)
             wait_for(lambda: "decisions" in log())
             out, _ = p.communicate("a\n", DEADLINE_S)
