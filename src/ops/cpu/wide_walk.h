@@ -87,7 +87,7 @@ INLINE struct ahead ahead_of(const struct walk *w, uint32_t pos, uint32_t n, uin
 
 INLINE void fetch(struct ahead *a) {
     for (uint32_t i = 0; i < a->step_n && a->p < a->end; i++, a->p += 64)
-        _mm_prefetch((const char *)a->p, _MM_HINT_T1);
+        __builtin_prefetch(a->p, 0, 2); /* into the second-level cache */
 }
 
 #endif
