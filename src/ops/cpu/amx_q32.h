@@ -56,10 +56,11 @@ INLINE void load_beside(struct beside *s, const struct pn_acts *a, uint64_t at, 
                                                                      _mm512_set1_epi16(1), pairs)));
 }
 
-/* A block's share of the dots of row_n input rows, a constant where this is inlined. */
-INLINE void take_block(__m512 f[AMX_ROWS], int row_n, const int32_t *sum, const uint8_t *w,
+/* A block's share of the dots of row_n input rows, a constant where this is inlined, or that of a
+ * half of it. `scale`: in the record; a minimum stands behind it. */
+INLINE void take_block(__m512 f[AMX_ROWS], int row_n, const int32_t *sum, const uint8_t *scale,
                        const struct beside *s, bool has_min) {
-    __m512 d = _mm512_load_ps(w + 512), min = has_min ? _mm512_load_ps(w + 576) : d;
+    __m512 d = _mm512_load_ps(scale), min = has_min ? _mm512_load_ps(scale + 64) : d;
 #pragma GCC unroll 16
     for (int m = 0; m < row_n; m++) {
         __m512 x = _mm512_set1_ps(s->d[m]);
@@ -68,16 +69,6 @@ INLINE void take_block(__m512 f[AMX_ROWS], int row_n, const int32_t *sum, const 
         if (has_min)
             f[m] = _mm512_fmadd_ps(_mm512_set1_ps(s->total[m]), _mm512_mul_ps(min, x), f[m]);
     }
-}
-
-/* The same of one half of a block, whose scale is at `scale`. */
-INLINE void take_half(__m512 f[AMX_ROWS], int row_n, const int32_t *sum, const uint8_t *scale,
-                      const struct beside *s) {
-    __m512 d = _mm512_load_ps(scale);
-#pragma GCC unroll 16
-    for (int m = 0; m < row_n; m++)
-        f[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sum + m * ROWS)),
-                               _mm512_mul_ps(d, _mm512_set1_ps(s->d[m])), f[m]);
 }
 
 #define DOT(c, a, b, q, w)     \
@@ -90,7 +81,9 @@ INLINE void take_half(__m512 f[AMX_ROWS], int row_n, const int32_t *sum, const u
 
 /* The sums of block b + 1 are made while those of b are taken. */
 INLINE void dot_rows(const struct pn_amx_part *p, int row_n, bool has_min, bool halves) {
-    uint64_t step, at = pn__amx_acts_at(p->acts, p->acts->col_n / 32, p->block_i, p->tile_i, &step);
+    const uint32_t row = p->tile_i * AMX_ROWS;
+    uint64_t at = pn__act_at(p->acts, p->acts->col_n / 32, p->block_i, row);
+    uint64_t step = pn__act_step(p->acts, row);
     __mmask16 rows = (__mmask16)(0xffffu >> (AMX_ROWS - p->row_n[0]));
     _Alignas(64) int32_t sums[2][AMX_VALUES];
     struct beside s;
@@ -109,8 +102,8 @@ INLINE void dot_rows(const struct pn_amx_part *p, int row_n, bool has_min, bool 
             load_beside(&s, p->acts, at, rows, false);
             _tile_stored(0, sums[0], 64);
             _tile_stored(1, sums[1], 64);
-            take_half(f, row_n, sums[0], w + 512, &s);
-            take_half(f, row_n, sums[1], w + 576, &s);
+            take_block(f, row_n, sums[0], w + 512, &s, false);
+            take_block(f, row_n, sums[1], w + 576, &s, false);
         }
     } else {
         DOT(0, 4, 6, q, w);
@@ -122,7 +115,7 @@ INLINE void dot_rows(const struct pn_amx_part *p, int row_n, bool has_min, bool 
             _tile_stored(0, sums[0], 64);
             pn__feed(p->feed);
             load_beside(&s, p->acts, at, rows, has_min);
-            take_block(f, row_n, sums[0], w, &s, has_min);
+            take_block(f, row_n, sums[0], w + 512, &s, has_min);
             w += RECORD_BYTES;
             at += step;
             q += step * 32;
@@ -130,7 +123,7 @@ INLINE void dot_rows(const struct pn_amx_part *p, int row_n, bool has_min, bool 
             _tile_stored(1, sums[1], 64);
             pn__feed(p->feed);
             load_beside(&s, p->acts, at, rows, has_min);
-            take_block(f, row_n, sums[1], w, &s, has_min);
+            take_block(f, row_n, sums[1], w + 512, &s, has_min);
             w += RECORD_BYTES;
             at += step;
         }
@@ -138,7 +131,7 @@ INLINE void dot_rows(const struct pn_amx_part *p, int row_n, bool has_min, bool 
             _tile_stored(0, sums[0], 64);
             pn__feed(p->feed);
             load_beside(&s, p->acts, at, rows, has_min);
-            take_block(f, row_n, sums[0], w, &s, has_min);
+            take_block(f, row_n, sums[0], w + 512, &s, has_min);
         }
     }
 #pragma GCC unroll 16
@@ -165,7 +158,7 @@ INLINE void dot_q32(const struct pn_amx_part *p, bool has_min, bool halves) {
     static void matmul_##name(const struct pn_mm *mm, uint32_t lo, uint32_t hi, \
                               const struct pn_thread_scratch *scratch) {        \
         const struct pn_amx_type type = {                                       \
-            32, RECORD_BYTES, (halves) ? 16 : 32, 1, 1, STREAM_BLOCKS};         \
+            {32, RECORD_BYTES}, (halves) ? 16 : 32, 1, 1, STREAM_BLOCKS};       \
         pn__matmul_amx(mm, lo, hi, scratch, type, pack_##name, dot_##name);     \
     }
 

@@ -395,29 +395,17 @@ struct pn_type8 {
     pn_panel_fn panel[PANEL_PAIR]; /* for 1 and 2 groups */
 };
 
-INLINE struct pn_walk pn__walk_of(const struct pn_mm *mm, const struct pn_group *g,
-                                  struct pn_group_shape shape) {
-    const struct pn_weight *w = mm->w;
-    return (struct pn_walk){.p = w->data + (uint64_t)g->first * w->row_bytes,
-                            .rs = w->row_bytes,
-                            .block_n = w->col_n / shape.block_len,
-                            .unpack = pn__unit_fn_x86(w->type)};
-}
-
 /* Up to PN_TILE columns. */
 static inline void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                                    const struct pn_type8 *type) {
     const struct pn_weight *w = mm->w;
     uint32_t col_n = mm->acts->row_n;
-    uint32_t ahead = (uint32_t)(PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS;
+    uint32_t ahead = pn__rows_ahead(w);
     for (uint32_t row = lo; row < hi; row += ROWS) {
         struct pn_group g = pn__group_at(w, row, hi);
-        struct pn_walk k = pn__walk_of(mm, &g, type->shape);
+        struct pn_walk k = pn__walk_of(w, g.first, type->shape.block_len);
         __m256 f[PN_TILE];
-        if (hi - row > ahead)
-            k.next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
-        else if (mm->next)
-            k.next = mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes;
+        k.next = pn__group_ahead(mm, row, hi, ahead);
         type->direct[col_n - 1](&k, mm->acts, f);
         for (uint32_t m = 0; m < col_n; m++)
             pn__put8(mm, m, &g, f[m]);
@@ -455,7 +443,7 @@ static inline void pn__panel_rows(const struct pn_mm *mm, uint32_t lo, uint32_t 
         struct pn_group groups[PANEL_GROUPS];
         for (uint32_t g = 0; g < group_n; g++) {
             groups[g] = pn__group_at(w, row + g * ROWS, hi);
-            struct pn_walk k = pn__walk_of(mm, &groups[g], type->shape);
+            struct pn_walk k = pn__walk_of(w, groups[g].first, type->shape.block_len);
             if (g + 1 < group_n) k.next = k.p + ROWS * w->row_bytes;
             type->pack(&k, scratch->panel + g * group_bytes);
         }

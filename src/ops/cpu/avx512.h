@@ -283,19 +283,12 @@ INLINE void pn__direct_group(const struct pn_mm *mm, const struct pn_walk *k, ui
 INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
                             struct pn_group_shape shape, pn_direct_fn direct) {
     const struct pn_weight *w = mm->w;
-    uint64_t group_bytes = ROWS * w->row_bytes;
-    uint32_t ahead = (uint32_t)(PREFETCH_AHEAD_BYTES / group_bytes + 1) * ROWS;
+    uint32_t ahead = pn__rows_ahead(w);
     for (uint32_t row = lo; row < hi; row += ROWS) {
         __mmask16 ours;
         uint32_t first = pn__group_start(w, row, hi, &ours);
-        struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
-                            .rs = w->row_bytes,
-                            .block_n = w->col_n / shape.block_len,
-                            .unpack = pn__unit_fn_x86(w->type)};
-        if (hi - row > ahead)
-            k.next = w->data + (uint64_t)(row + ahead) * w->row_bytes;
-        else if (mm->next)
-            k.next = mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes;
+        struct pn_walk k = pn__walk_of(w, first, shape.block_len);
+        k.next = pn__group_ahead(mm, row, hi, ahead);
         switch (mm->acts->row_n) {
         case 1:
             pn__direct_group(mm, &k, first, ours, direct, 1);
@@ -315,10 +308,7 @@ INLINE void pn__direct_rows(const struct pn_mm *mm, uint32_t lo, uint32_t hi,
 INLINE void pn__panel_pack(const struct pn_mm *mm, uint32_t first, bool last,
                            struct pn_group_shape shape, pn_pack_fn pack, uint8_t *to) {
     const struct pn_weight *w = mm->w;
-    struct pn_walk k = {.p = w->data + (uint64_t)first * w->row_bytes,
-                        .rs = w->row_bytes,
-                        .block_n = w->col_n / shape.block_len,
-                        .unpack = pn__unit_fn_x86(w->type)};
+    struct pn_walk k = pn__walk_of(w, first, shape.block_len);
     if (!last) k.next = k.p + ROWS * w->row_bytes;
     pack(&k, to);
 }

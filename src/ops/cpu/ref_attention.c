@@ -91,7 +91,6 @@ struct walk {
     const struct pn_att_tile *tile;
     const struct pn_thread_scratch *scratch;
     uint32_t query_n;
-    uint32_t dim_stride; /* of group_v and merged_v */
     struct pn_att_span spans[PN_ATT_QUERIES];
     bool any_q4[PN_ATT_QUERIES]; /* among its positions */
     float sum[PN_ATT_QUERIES];   /* of the group */
@@ -166,8 +165,8 @@ static void weigh(struct walk *w, uint32_t from, struct pn_att_span all) {
         for (uint32_t i = 0; i < w->query_n; i++) {
             if (pos < w->spans[i].lo || pos > w->spans[i].hi) continue;
             float p = w->scratch->scores[i * PN_GROUP_TOKENS + pos - from];
-            float *restrict acc = (format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v) +
-                                  i * w->dim_stride;
+            float *restrict acc =
+                (format == PN_KV_Q4 ? w->scratch->group_r : w->scratch->group_v) + i * dim;
             for (uint32_t c = 0; c < dim; c++)
                 acc[c] = fmaf(p, v[c], acc[c]);
         }
@@ -182,7 +181,7 @@ static void merge_values(const float *restrict group, float *restrict all, uint3
 
 static void merge(struct walk *w, uint32_t i) {
     uint32_t dim = w->tile->shape->v_dim;
-    uint64_t at = (uint64_t)i * w->dim_stride;
+    uint64_t at = (uint64_t)i * dim;
     const struct pn_thread_scratch *s = w->scratch;
     if (!w->merged_any[i]) {
         w->merged_any[i] = true;
@@ -221,18 +220,10 @@ static void add_group(struct walk *w, uint32_t g, struct pn_att_span all) {
         struct pn_att_span own = clip(w->spans[i], all.lo, all.hi);
         if (own.lo > own.hi) continue;
         soften(w, i, (struct pn_att_span){own.lo - from, own.hi - from});
-        memset(w->scratch->group_v + i * w->dim_stride, 0, dim * sizeof(float));
-        if (w->any_q4[i]) memset(w->scratch->group_r + i * w->dim_stride, 0, dim * sizeof(float));
+        memset(w->scratch->group_v + i * dim, 0, dim * sizeof(float));
+        if (w->any_q4[i]) memset(w->scratch->group_r + i * dim, 0, dim * sizeof(float));
     }
     weigh(w, from, all);
-}
-
-static void merge_group(struct walk *w, uint32_t g) {
-    uint32_t from = g * PN_GROUP_TOKENS;
-    for (uint32_t i = 0; i < w->query_n; i++) {
-        struct pn_att_span own = clip(w->spans[i], from, from + PN_GROUP_TOKENS - 1);
-        if (own.lo <= own.hi) merge(w, i);
-    }
 }
 
 /* A query's positions, and itself rotated if any of them are in Q4. */
@@ -249,8 +240,8 @@ static void begin(struct walk *w, uint32_t i) {
 static void finish(struct walk *w, uint32_t i) {
     uint32_t dim = w->tile->shape->v_dim;
     float *out = query_at(&w->tile->out, w->tile, i);
-    float *v = w->scratch->merged_v + (uint64_t)i * w->dim_stride;
-    float *r = w->scratch->merged_r + (uint64_t)i * w->dim_stride;
+    float *v = w->scratch->merged_v + (uint64_t)i * dim;
+    float *r = w->scratch->merged_r + (uint64_t)i * dim;
     if (w->any_q4[i]) {
         pn__turn(r, dim);
         for (uint32_t c = 0; c < dim; c++)
@@ -261,94 +252,12 @@ static void finish(struct walk *w, uint32_t i) {
         out[c] = v[c] * a / w->merged_sum[i];
 }
 
-/* All queries, and the positions that any of them sees. */
-static struct pn_att_span begin_all(struct walk *w) {
-    struct pn_att_span all = {UINT32_MAX, 0};
-    for (uint32_t i = 0; i < w->query_n; i++) {
-        begin(w, i);
-        all.lo = w->spans[i].lo < all.lo ? w->spans[i].lo : all.lo;
-        all.hi = w->spans[i].hi > all.hi ? w->spans[i].hi : all.hi;
-    }
-    return all;
-}
-
-static struct walk walk_of(const struct pn_att_tile *tile,
-                           const struct pn_thread_scratch *scratch) {
-    return (struct walk){.tile = tile,
-                         .scratch = scratch,
-                         .query_n = tile->row_n * tile->head_n,
-                         .dim_stride = tile->shape->v_dim};
-}
-
-static void attention_group(const struct pn_att_tile *tile, uint32_t g,
-                            const struct pn_att_part *part,
-                            const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    struct pn_att_span all = begin_all(&w);
-    own.group_v = part->v;
-    own.group_r = part->r;
-    add_group(&w, g, all);
-    memcpy(part->max, w.max, w.query_n * sizeof *w.max);
-    memcpy(part->sum, w.sum, w.query_n * sizeof *w.sum);
-}
-
-static void attention_merge(const struct pn_att_tile *tile, uint32_t g,
-                            const struct pn_att_part *all, const struct pn_att_part *part,
-                            const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    own.group_v = part->v;
-    own.group_r = part->r;
-    own.merged_v = all->v;
-    own.merged_r = all->r;
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = pn__att_span(tile, i);
-        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
-        w.merged_any[i] = w.spans[i].lo / PN_GROUP_TOKENS < g;
-    }
-    memcpy(w.max, part->max, w.query_n * sizeof *w.max);
-    memcpy(w.sum, part->sum, w.query_n * sizeof *w.sum);
-    memcpy(w.merged_max, all->max, w.query_n * sizeof *w.max);
-    memcpy(w.merged_sum, all->sum, w.query_n * sizeof *w.sum);
-    merge_group(&w, g);
-    memcpy(all->max, w.merged_max, w.query_n * sizeof *w.max);
-    memcpy(all->sum, w.merged_sum, w.query_n * sizeof *w.sum);
-}
-
-static void attention_end(const struct pn_att_tile *tile, const struct pn_att_part *all,
-                          const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    own.merged_v = all->v;
-    own.merged_r = all->r;
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = pn__att_span(tile, i);
-        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
-        w.merged_max[i] = all->max[i];
-        w.merged_sum[i] = all->sum[i];
-        finish(&w, i);
-    }
-}
-
-static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
-    struct walk w = walk_of(tile, scratch);
-    struct pn_att_span all = begin_all(&w);
-    for (uint32_t g = all.lo / PN_GROUP_TOKENS; g <= all.hi / PN_GROUP_TOKENS; g++) {
-        add_group(&w, g, all);
-        merge_group(&w, g);
-    }
-    for (uint32_t i = 0; i < w.query_n; i++)
-        finish(&w, i);
-}
+#include "ops/cpu/att_drive.h"
 
 void PN_K(init_attention)(struct pn_kernels *k) {
     k->kv_store[PN_KV_F32] = store_f32;
     k->kv_store[PN_KV_F16] = store_f16;
     k->kv_store[PN_KV_Q8_0] = store_q8_0;
     k->kv_store[PN_KV_Q4] = store_q4;
-    k->attention = attention;
-    k->attention_group = attention_group;
-    k->attention_merge = attention_merge;
-    k->attention_end = attention_end;
+    init_drive(k);
 }

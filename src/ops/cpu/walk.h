@@ -17,6 +17,27 @@ struct pn_walk {
     pn_unit_fn unpack;   /* of types that are unpacked row by row */
 };
 
+/* Blocks of the group whose first row is `first`. */
+INLINE struct pn_walk pn__walk_of(const struct pn_weight *w, uint32_t first, uint64_t block_len) {
+    return (struct pn_walk){.p = w->data + (uint64_t)first * w->row_bytes,
+                            .rs = w->row_bytes,
+                            .block_n = w->col_n / block_len,
+                            .unpack = pn__unit_fn_x86(w->type)};
+}
+
+/* Rows from a group to the one that is fetched while it is read. */
+INLINE uint32_t pn__rows_ahead(const struct pn_weight *w) {
+    return (uint32_t)(PREFETCH_AHEAD_BYTES / (ROWS * w->row_bytes) + 1) * ROWS;
+}
+
+/* That one: of this thread's rows, which end at `hi`, or of its next matrix; NULL: not known. */
+INLINE const uint8_t *pn__group_ahead(const struct pn_mm *mm, uint32_t row, uint32_t hi,
+                                      uint32_t ahead) {
+    const struct pn_weight *w = mm->w;
+    if (hi - row > ahead) return w->data + (uint64_t)(row + ahead) * w->row_bytes;
+    return mm->next ? mm->next + (uint64_t)(row + ahead - hi) * w->row_bytes : NULL;
+}
+
 /* Fetches part i of n of what `bytes` a row from byte `at` on have to come: small bursts, or a
  * core's few open misses hold up the loads. Where that is no whole number of lines the last comes
  * twice. */

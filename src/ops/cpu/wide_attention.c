@@ -403,14 +403,6 @@ static void add_group(struct walk *w, uint32_t g, struct pn_att_span all) {
         weigh(w, from, all);
 }
 
-static void merge_group(struct walk *w, uint32_t g) {
-    uint32_t from = g * PN_GROUP_TOKENS;
-    for (uint32_t i = 0; i < w->query_n; i++) {
-        struct pn_att_span own = clip(w->spans[i], from, from + PN_GROUP_TOKENS - 1);
-        if (own.lo <= own.hi) merge(w, i);
-    }
-}
-
 /* A query's positions, and itself rotated if any of them are in Q4. */
 static void begin(struct walk *w, uint32_t i) {
     const struct pn_att_tile *t = w->tile;
@@ -438,87 +430,8 @@ static void finish(struct walk *w, uint32_t i) {
     }
 }
 
-/* All queries, and the positions that any of them sees. */
-static struct pn_att_span begin_all(struct walk *w) {
-    struct pn_att_span all = {UINT32_MAX, 0};
-    for (uint32_t i = 0; i < w->query_n; i++) {
-        begin(w, i);
-        all.lo = min_u32(all.lo, w->spans[i].lo);
-        all.hi = max_u32(all.hi, w->spans[i].hi);
-    }
-    return all;
-}
-
-static struct walk walk_of(const struct pn_att_tile *tile,
-                           const struct pn_thread_scratch *scratch) {
-    return (struct walk){.tile = tile, .scratch = scratch, .query_n = tile->row_n * tile->head_n};
-}
-
-static void attention_group(const struct pn_att_tile *tile, uint32_t g,
-                            const struct pn_att_part *part,
-                            const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    struct pn_att_span all = begin_all(&w);
-    own.group_v = part->v;
-    own.group_r = part->r;
-    add_group(&w, g, all);
-    memcpy(part->max, w.max, w.query_n * sizeof *w.max);
-    memcpy(part->sum, w.sum, w.query_n * sizeof *w.sum);
-}
-
-static void attention_merge(const struct pn_att_tile *tile, uint32_t g,
-                            const struct pn_att_part *all, const struct pn_att_part *part,
-                            const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    own.group_v = part->v;
-    own.group_r = part->r;
-    own.merged_v = all->v;
-    own.merged_r = all->r;
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = pn__att_span(tile, i);
-        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
-        w.merged_any[i] = w.spans[i].lo / PN_GROUP_TOKENS < g;
-    }
-    memcpy(w.max, part->max, w.query_n * sizeof *w.max);
-    memcpy(w.sum, part->sum, w.query_n * sizeof *w.sum);
-    memcpy(w.merged_max, all->max, w.query_n * sizeof *w.max);
-    memcpy(w.merged_sum, all->sum, w.query_n * sizeof *w.sum);
-    merge_group(&w, g);
-    memcpy(all->max, w.merged_max, w.query_n * sizeof *w.max);
-    memcpy(all->sum, w.merged_sum, w.query_n * sizeof *w.sum);
-}
-
-static void attention_end(const struct pn_att_tile *tile, const struct pn_att_part *all,
-                          const struct pn_thread_scratch *scratch) {
-    struct pn_thread_scratch own = *scratch;
-    struct walk w = walk_of(tile, &own);
-    own.merged_v = all->v;
-    own.merged_r = all->r;
-    for (uint32_t i = 0; i < w.query_n; i++) {
-        w.spans[i] = pn__att_span(tile, i);
-        w.any_q4[i] = pn__att_any_q4(tile, w.spans[i].lo, w.spans[i].hi);
-        w.merged_max[i] = all->max[i];
-        w.merged_sum[i] = all->sum[i];
-        finish(&w, i);
-    }
-}
-
-static void attention(const struct pn_att_tile *tile, const struct pn_thread_scratch *scratch) {
-    struct walk w = walk_of(tile, scratch);
-    struct pn_att_span all = begin_all(&w);
-    for (uint32_t g = all.lo / PN_GROUP_TOKENS; g <= all.hi / PN_GROUP_TOKENS; g++) {
-        add_group(&w, g, all);
-        merge_group(&w, g);
-    }
-    for (uint32_t i = 0; i < w.query_n; i++)
-        finish(&w, i);
-}
+#include "ops/cpu/att_drive.h"
 
 void PN_K(init_wide_attention)(struct pn_kernels *k) {
-    k->attention = attention;
-    k->attention_group = attention_group;
-    k->attention_merge = attention_merge;
-    k->attention_end = attention_end;
+    init_drive(k);
 }

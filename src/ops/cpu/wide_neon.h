@@ -297,11 +297,6 @@ INLINE uint32_t d8_none_of(struct d8 x, int64_t add, int64_t mask) {
 
 /* ---- small ones ---- */
 
-INLINE void pn__prefetch_lines(const uint8_t *p, int line_n) {
-    for (int i = 0; i < line_n; i++)
-        __builtin_prefetch(p + 64 * i);
-}
-
 INLINE f4 f4_set(float f) {
     return vdupq_n_f32(f);
 }

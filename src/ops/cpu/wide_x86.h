@@ -4,8 +4,6 @@
 
 #include <immintrin.h>
 
-#include "ops/cpu/fetch.h"
-
 typedef __m128 f4;
 typedef __m128i c16;
 typedef __m256i h16;
